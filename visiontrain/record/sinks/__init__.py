@@ -1,0 +1,19 @@
+"""Where events go. A logger is one class in its own file and one line here; it takes the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from visiontrain.record.events import Event
+from visiontrain.record.sinks.console import Console
+from visiontrain.record.sinks.csv import MetricsCsv
+from visiontrain.record.sinks.jsonl import UpdatesJsonl
+from visiontrain.record.sinks.run_json import RunJson
+
+SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
+    "csv": MetricsCsv,
+    "jsonl": UpdatesJsonl,
+    "run": RunJson,
+    "console": lambda folder: Console(),
+}

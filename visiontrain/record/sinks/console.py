@@ -1,0 +1,229 @@
+"""What a person sees while it runs: the plan, a bar per epoch, a table line per epoch; plain lines without a terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from visiontrain.record.events import (
+    Curves,
+    EpochEnded,
+    EpochStarted,
+    EvaluationProgress,
+    EvaluationStarted,
+    Event,
+    MicroBatchDone,
+    Notice,
+    RunEnded,
+    RunStarted,
+    WindowClosed,
+)
+from visiontrain.record.sinks.table import Table, clock, gigabytes, short
+
+BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {rate_fmt}, {remaining} left{postfix}"
+PLAIN_EVERY = 30.0  # seconds between plain lines
+
+
+class Console:
+    """Prints to ``stream``: bars and colours on a terminal (``NO_COLOR`` is honoured), else a line now and then.
+
+    Args:
+        stream: standard output where None; looked up at each use, so that a notebook or a test may replace it.
+        now: seconds, for the plain lines and the time left.
+    """
+
+    name = "console"
+
+    def __init__(self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._given, self._now = stream, now
+        self._bar: Any = None
+        self._table: Table | None = None
+        self._epoch = Progress(EpochStarted(0, 0, 0), 0.0)
+        self._began, self._first_epoch = now(), 0
+        self._best = ""
+        self._folder = ""
+
+    @property
+    def _stream(self) -> TextIO:
+        return self._given if self._given is not None else sys.stdout
+
+    def __call__(self, event: Event) -> None:
+        """Show the event, if it is one to be shown."""
+        handle = _HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
+    def close(self) -> None:
+        """Remove an open bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _print(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+        self._stream.write(text + "\n")
+        self._stream.flush()
+        if self._bar is not None:
+            self._bar.refresh()
+
+    def _start(self, event: RunStarted) -> None:
+        for sentence in event.plan:
+            self._print(sentence)
+        self._print(f"Everything of this run goes to {event.folder}")
+        self._folder = str(event.folder)
+        self._began, self._first_epoch = self._now(), event.resumed_epoch
+        self._table = Table(event.part_names, event.epochs, _width(self._stream), _colours(self._stream))
+
+    def _start_epoch(self, event: EpochStarted) -> None:
+        self.close()
+        self._epoch = Progress(event, self._now())
+        self._open(f"epoch {event.epoch}/{event.epochs}", event.images, event.images_done)
+
+    def _micro_batch(self, event: MicroBatchDone) -> None:
+        if self._bar is not None:
+            self._bar.update(event.images)
+
+    def _window(self, event: WindowClosed) -> None:
+        self._epoch.add(event)
+        if self._bar is not None:
+            # Set, not added: a window that ran twice (overflow) has told of its images twice.
+            self._bar.n = self._epoch.images
+            self._bar.set_postfix_str(self._epoch.parts(event.memory, _width(self._stream)))
+        elif not _live(self._stream) and self._now() - self._epoch.told >= PLAIN_EVERY:
+            self._epoch.told = self._now()
+            self._print(self._epoch.line(event.memory, self._now()))
+
+    def _evaluate(self, event: EvaluationStarted) -> None:
+        self.close()
+        self._open("validation", event.images, 0)
+
+    def _evaluated(self, event: EvaluationProgress) -> None:
+        if self._bar is not None:
+            self._bar.update(event.images)
+
+    def _scored(self, event: Curves) -> None:
+        self.close()
+
+    def _end_epoch(self, event: EpochEnded) -> None:
+        self.close()
+        if event.best:
+            self._best = f"best AP {event.metrics.get('ap', 0):.3f} (AP50 {event.metrics.get('ap50', 0):.3f})"
+            self._best += f" in epoch {event.epoch}"
+        if self._table is None:
+            return
+        done = event.epoch - self._first_epoch
+        left = (self._now() - self._began) / max(done, 1) * (self._table.epochs - event.epoch)
+        for line in self._table.lines(event, left):
+            self._print(line)
+
+    def _notice(self, event: Notice) -> None:
+        if event.level == "warning":
+            self._print(_paint("warning: ", "33", _colours(self._stream)) + event.text)
+        else:
+            self._print(event.text)
+
+    def _end(self, event: RunEnded) -> None:
+        self.close()
+        said = f"{event.outcome.capitalize()} after {clock(self._now() - self._began)}"
+        said += f" ({event.reason})" if event.reason else ""
+        said += f"; {self._best}" if self._best else ""
+        self._print(said + (f"; see {self._folder}" if self._folder else ""))
+
+    def _open(self, label: str, images: int, done: int) -> None:
+        if not _live(self._stream):
+            return
+        make = _notebook_bar() if _in_notebook() else tqdm
+        options = {
+            "total": images,
+            "initial": done,
+            "desc": label,
+            "unit": " images",
+            "bar_format": BAR,
+            "leave": False,
+        }
+        self._bar = make(file=self._stream, dynamic_ncols=True, mininterval=0.2, **options)
+
+
+class Progress:
+    """The open epoch: images so far and losses weighted by images."""
+
+    def __init__(self, event: EpochStarted, now: float) -> None:
+        self.event, self.images, self.told, self._began = event, event.images_done, now, now
+        self._sums: dict[str, float] = {}
+        self._applied = 0
+
+    def add(self, event: WindowClosed) -> None:
+        """Count a window that closed; losses only where it was applied."""
+        self.images += event.images
+        if event.applied:
+            self._applied += event.images
+            for name, value in event.losses.items():
+                self._sums[name] = self._sums.get(name, 0.0) + value * event.images
+
+    def losses(self) -> str:
+        """For example ``box 1.42 cls 2.01 dfl 1.10``."""
+        return " ".join(f"{short(name)} {total / max(self._applied, 1):.3g}" for name, total in self._sums.items())
+
+    def parts(self, memory: int, width: int) -> str:
+        """What stands behind the bar, as far as there is room: losses, then memory."""
+        room, text = width - 62, ""
+        for part in (self.losses(), gigabytes(memory)):
+            text += f"{', ' if text else ''}{part}" if len(text) + len(part) + 2 <= room else ""
+        return text
+
+    def line(self, memory: int, now: float) -> str:
+        """The same as a sentence, for logs."""
+        event, fresh = self.event, self.images - self.event.images_done
+        rate = fresh / max(now - self._began, 1e-9)
+        left = clock((event.images - self.images) / max(rate, 1e-9))
+        start = f"epoch {event.epoch}/{event.epochs}: {self.images}/{event.images} images, {rate:.1f} images/s"
+        return f"{start}, {self.losses()}, {gigabytes(memory)}, {left} left"
+
+
+def _live(stream: TextIO) -> bool:
+    """Whether a bar can move here: a terminal or a notebook."""
+    return stream.isatty() or (stream is sys.stdout and _in_notebook())
+
+
+def _colours(stream: TextIO) -> bool:
+    """Colours only on a terminal that wants them (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _width(stream: TextIO) -> int:
+    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else 120
+
+
+def _paint(text: str, code: str, colours: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colours else text
+
+
+def _in_notebook() -> bool:
+    return "ipykernel" in sys.modules
+
+
+def _notebook_bar() -> Any:
+    from tqdm.auto import tqdm as notebook_tqdm  # widgets where they are installed, else text
+
+    return notebook_tqdm
+
+
+_HANDLERS: dict[type, Callable[[Console, Any], None]] = {
+    RunStarted: Console._start,
+    EpochStarted: Console._start_epoch,
+    MicroBatchDone: Console._micro_batch,
+    WindowClosed: Console._window,
+    EvaluationStarted: Console._evaluate,
+    EvaluationProgress: Console._evaluated,
+    Curves: Console._scored,
+    EpochEnded: Console._end_epoch,
+    Notice: Console._notice,
+    RunEnded: Console._end,
+}
