@@ -1,0 +1,36 @@
+"""Train object detectors; every update has the exact gradient of its window.
+
+The public names load on first use: ``import visiontrain`` costs milliseconds and no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "YOLO": "visiontrain.api",
+    "train": "visiontrain.api",
+    "val": "visiontrain.api",
+    "plan": "visiontrain.api",
+    "TrainConfig": "visiontrain.config.schema",
+    "VisionTrainError": "visiontrain.errors",
+}
+__all__ = ["YOLO", "TrainConfig", "VisionTrainError", "__version__", "plan", "train", "val"]
+
+if TYPE_CHECKING:
+    from visiontrain.api import YOLO, plan, train, val
+    from visiontrain.config.schema import TrainConfig
+    from visiontrain.errors import VisionTrainError
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'visiontrain' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

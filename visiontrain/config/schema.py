@@ -1,0 +1,320 @@
+"""The settings: default, help and range of each in one place. The command line, the help, YAML and the record follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting
+from visiontrain.errors import ConfigError
+
+
+def _device_problem(value: str) -> str:
+    text = value.strip().lower()
+    if re.fullmatch(r"auto|cpu|cuda|(cuda:)?\d+", text):
+        return ""
+    if "," in text:
+        return "this version trains on one device; choose one, for example device=0"
+    if text.split(":")[0] == "mps":
+        return "visiontrain was never run on mps; use device=cpu"
+    return "must be auto, cpu, cuda, cuda:N or N"
+
+
+def _imgsz_problem(value: int) -> str:
+    if value % 32 == 0:
+        return ""
+    lower = max(value // 32 * 32, 32)
+    return f"must be a multiple of 32, the largest stride of the model; the nearest are {lower} and {value // 32 * 32 + 32}"
+
+
+def _save_period_problem(value: int) -> str:
+    return "" if value >= 1 or value == -1 else "must be at least 1, or -1 to keep last.pt and best.pt alone"
+
+
+def _name_problem(value: str) -> str:
+    return "names a folder inside project: leave out / and \\" if re.search(r"[/\\]|^\.\.?$", value) else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Checked:
+    """Checks its own settings, whoever builds it, and reports all that is wrong at once."""
+
+    def __post_init__(self) -> None:
+        found = []
+        for leaf in leaves_of(type(self)).values():
+            if not leaf.path and (wrong := problem(leaf, getattr(self, leaf.name))):
+                found.append(f"{leaf.name}={getattr(self, leaf.name)}: {wrong} ({leaf.help})")
+        if found:
+            raise ConfigError("\n".join(found))
+
+    def leaves(self) -> dict[str, Any]:
+        """The settings flat by the names the user knows: for args.yaml, run.json and the checkpoint."""
+        holders = {
+            leaf.name: getattr(self, leaf.path) if leaf.path else self for leaf in leaves_of(type(self)).values()
+        }
+        return {name: getattr(holder, name) for name, holder in holders.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimConfig(_Checked):
+    """How weights move."""
+
+    optimizer: str = setting(
+        "auto", "auto chooses by the number of planned updates and says what", choices=("auto", "SGD", "AdamW")
+    )
+    lr0: float = setting(0.01, "learning rate after warm-up; with optimizer=auto it is chosen unless given", above=0)
+    lrf: float = setting(0.01, "last learning rate as a fraction of lr0", low=0, high=1)
+    momentum: float = setting(0.937, "SGD momentum, beta1 of AdamW", low=0, below=1)
+    weight_decay: float = setting(5e-4, "decay of weights at nbs images per update; norms and biases have none", low=0)
+    warmup_epochs: float = setting(3.0, "epochs over which windows and learning rate grow", low=0, high=1000)
+    warmup_momentum: float = setting(0.8, "momentum at the start of warm-up", low=0, below=1)
+    warmup_bias_lr: float = setting(0.1, "learning rate of biases at the start of warm-up", low=0)
+    cos_lr: bool = setting(False, "learning rate falls as a cosine, not a line")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossConfig(_Checked):
+    """Gains of the parts of the loss."""
+
+    box: float = setting(7.5, "gain of the box loss (CIoU)", low=0)
+    cls: float = setting(0.5, "gain of the class loss", low=0)
+    dfl: float = setting(1.5, "gain of the distribution focal loss", low=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AugmentConfig(_Checked):
+    """How a training picture is varied."""
+
+    hsv_h: float = setting(0.015, "largest change of hue, fraction of the circle", low=0, high=1)
+    hsv_s: float = setting(0.7, "largest change of saturation, fraction", low=0, high=1)
+    hsv_v: float = setting(0.4, "largest change of brightness, fraction", low=0, high=1)
+    degrees: float = setting(0.0, "largest rotation, degrees either way", low=0, high=180)
+    translate: float = setting(0.1, "largest shift, fraction of the picture", low=0, high=1)
+    scale: float = setting(0.5, "largest change of size: a factor from 1 - scale to 1 + scale", low=0, below=1)
+    shear: float = setting(0.0, "largest shear, degrees either way", low=0, below=90)
+    perspective: float = setting(0.0, "largest perspective, per pixel", low=0, high=0.001)
+    flipud: float = setting(0.0, "probability of a flip upside down", low=0, high=1)
+    fliplr: float = setting(0.5, "probability of a flip left to right", low=0, high=1)
+    mosaic: float = setting(1.0, "probability of a mosaic of four pictures", low=0, high=1)
+    mixup: float = setting(0.0, "probability of blending with another sample", low=0, high=1)
+    close_mosaic: int = setting(10, "last epochs without mosaic", low=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputConfig(_Checked):
+    """What a run leaves behind, and where."""
+
+    project: str = setting("runs/train", "folder of the runs")
+    name: str = setting("", "folder of this run inside project; empty: run, run2, ...", check=_name_problem)
+    exist_ok: bool = setting(False, "write into a folder that exists; else the name gets a number")
+    plots: bool = setting(True, "draw batches, curves and the confusion matrix")
+    save_period: int = setting(
+        -1, "keep a checkpoint every so many epochs; -1: last and best alone", check=_save_period_problem
+    )
+    save_minutes: float = setting(15.0, "write last.pt at least this often, minutes", above=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoringConfig(_Checked):
+    """How detections are selected and counted in validation."""
+
+    iou: float = setting(0.7, "overlap above which the weaker of two boxes of a class is dropped", low=0, high=1)
+    max_det: int = setting(300, "detections kept per image; the headline AP counts COCO's 100 of them", low=1)
+    conf: float = setting(0.001, "detections below this score are dropped", low=0, below=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig(_Checked):
+    """Settings of one training run. ``given`` are the names that the user gave: no setting, and no part of equality."""
+
+    model: str = setting("yolov8n", "a family and size, trained from scratch, or a checkpoint to start from")
+    data: str = setting("", "dataset description: a path, or a name in datasets/ (shapes needs no download)")
+    epochs: int = setting(100, "passes over the training images", low=1)
+    batch: int = setting(16, "images per micro-batch, what one forward pass sees", low=1)
+    nbs: int = setting(64, "nominal batch size: images that one update should see", low=1)
+    last_window: str = setting(
+        "use", "the short window at the end of an epoch: train on it or leave it out", choices=("use", "drop")
+    )
+    imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
+    device: str = setting("auto", "auto, cpu, cuda, cuda:N or N", check=_device_problem)
+    workers: int = setting(-1, "loader processes; auto: min(8, cores); 0: none", low=0, words={"auto": -1})
+    seed: int = setting(0, "seed of weights, order and augmentation", low=0, high=2**32 - 1)
+    deterministic: bool | None = setting(
+        None, "bit-equal runs; auto: on the CPU; on CUDA it costs speed", words={"auto": None}
+    )
+    amp: bool = setting(True, "mixed precision on CUDA; the CPU trains in float32")
+    resume: str = setting(
+        "",
+        "true: go on with the newest run in project; or the path of a last.pt",
+        words={"true": "true", "yes": "true", "on": "true", "1": "true", "false": "", "no": "", "off": "", "0": ""},
+    )
+    patience: int = setting(100, "epochs without a better AP until training stops; 0: never", low=0)
+    val: bool = setting(True, "validate after every epoch; the last epoch is always validated")
+    optim: OptimConfig = group(OptimConfig, "Optimizer")
+    loss: LossConfig = group(LossConfig, "Loss")
+    augment: AugmentConfig = group(AugmentConfig, "Augmentation")
+    output: OutputConfig = group(OutputConfig, "Output")
+    scoring: ScoringConfig = group(ScoringConfig, "Validation")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+def _like(owner: type, name: str, **changes: Any) -> Any:
+    """The same setting as in another class, so that it is described once; ``changes`` say what differs."""
+    leaf = leaves_of(owner)[name]
+    return setting(changes.pop("default", leaf.default), **{**leaf.meta, **changes})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValConfig(_Checked):
+    """Settings of one validation."""
+
+    model: str = setting("", "the checkpoint to validate, for example runs/train/run/weights/best.pt")
+    data: str = _like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
+    split: str = setting("val", "which pictures", choices=("train", "val", "test"))
+    batch: int = _like(TrainConfig, "batch", help="images per forward pass")
+    imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
+    device: str = _like(TrainConfig, "device")
+    workers: int = _like(TrainConfig, "workers")
+    scoring: ScoringConfig = group(ScoringConfig, "Scoring")
+    project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
+    name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
+    exist_ok: bool = _like(OutputConfig, "exist_ok")
+    plots: bool = _like(OutputConfig, "plots", help="draw pictures, curves and the confusion matrix")
+    format: str = setting("text", "json: end with one line of JSON for scripts", choices=("text", "json"))
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanConfig(_Checked):
+    """Settings of a plan: those of training that the window arithmetic depends on."""
+
+    data: str = _like(TrainConfig, "data", help="dataset description whose training images are counted")
+    images: int = setting(0, "training images, where data is not given or not here; 0: count data", low=0)
+    epochs: int = _like(TrainConfig, "epochs")
+    batch: int = _like(TrainConfig, "batch", help="images per micro-batch, over all ranks")
+    nbs: int = _like(TrainConfig, "nbs")
+    ranks: int = setting(1, "data-parallel processes to plan for", low=1)
+    last_window: str = _like(TrainConfig, "last_window")
+    weight_decay: float = _like(OptimConfig, "weight_decay")
+    warmup_epochs: float = _like(OptimConfig, "warmup_epochs")
+    format: str = _like(ValConfig, "format")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig)
+
+# Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
+NOT_YET = {
+    "cache": "pictures are decoded when they are needed",
+    "rect": "training pictures are square",
+    "multi_scale": "all windows have the size imgsz",
+    "freeze": "all layers are trained",
+    "fraction": "all pictures of a split are used",
+    "single_cls": "the classes of the description are used",
+    "classes": "the classes of the description are used",
+    "cutmix": "mosaic and mixup are there",
+    "copy_paste": "mosaic and mixup are there",
+    "norm": "normalisation is BatchNorm",
+    "reduce": "one device needs no reduction",
+    "checkpoint_blocks": "activations are kept",
+    "compile": "models run uncompiled",
+    "dropout": "the models have none",
+    "label_smoothing": "the assigned scores are the targets",
+    "save": "last.pt and best.pt are always written",
+    "source": "there is no prediction from pictures",
+}
+INSTEAD = {
+    "accumulate": "it follows from nbs and batch: round(nbs / batch) micro-batches, at least 1; set nbs",
+    "pretrained": "give the checkpoint as model=path/best.pt; a name such as model=yolov8n starts from scratch",
+    "weights": "give the checkpoint as model=path/best.pt",
+    "batch_size": "write batch=8",
+    "batch-size": "write batch=8",
+    "img": "write imgsz=640",
+    "imgs": "write imgsz=640",
+    "img_size": "write imgsz=640",
+    "img-size": "write imgsz=640",
+    "lr": "write lr0=0.01",
+    "learning_rate": "write lr0=0.01",
+    "gpu": "write device=0",
+    "gpus": "write device=0",
+    "hyp": "write cfg=file.yaml",
+    "hsv": "write hsv_h=0.015 hsv_s=0.7 hsv_v=0.4",
+    "verb": "the verb comes first: visiontrain train data=coco128.yaml",
+    "mode": "the verb comes first: visiontrain train data=coco128.yaml",
+    "task": "the task is detection; leave it out",
+    "verbose": "leave it out; without a terminal the output is plain",
+}
+
+
+def unknown(settings: type, name: str) -> str:
+    """The sentence for a name that the class has no setting for."""
+    if name in INSTEAD:
+        return f"{name} is no setting here: {INSTEAD[name]}"
+    if name in NOT_YET:
+        return f"{name}: this version cannot do that ({NOT_YET[name]}); leave it out"
+    owners = [c for c in (TrainConfig, ValConfig, PlanConfig) if name in leaves_of(c)]
+    if owners:
+        verb = settings.__name__.removesuffix("Config").lower()
+        return f"{name} changes nothing in {verb} (it is a setting of {owners[0].__name__.removesuffix('Config').lower()}); leave it out"
+    near = difflib.get_close_matches(name.lower(), leaves_of(settings), n=1)
+    return f"no setting {name!r}" + (f"; did you mean {near[0]}?" if near else f"; see visiontrain help")
+
+
+def check(settings: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read values into those of the class's settings.
+
+    Returns:
+        the values that are right, and for each name that is wrong the sentence about it.
+    """
+    good: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    leaves = leaves_of(settings)
+    for name, value in values.items():
+        if name not in leaves:
+            wrong[name] = unknown(settings, name)
+            continue
+        try:
+            read_value = read(leaves[name], value)
+        except ValueError as error:
+            wrong[name] = f"takes {error} ({leaves[name].help})"
+            continue
+        if sentence := problem(leaves[name], read_value):
+            wrong[name] = f"{sentence} ({leaves[name].help})"
+        else:
+            good[name] = read_value
+    return good, wrong
+
+
+def build(settings: type[Settings], values: Mapping[str, Any], given: frozenset[str] | None = None) -> Settings:
+    """Build a settings object from flat values; the inverse of ``leaves``.
+
+    Args:
+        settings: TrainConfig, ValConfig or PlanConfig.
+        values: by the names the user knows; names left out get their default.
+        given: the names that the user gave; None: all of ``values``.
+
+    Raises:
+        ConfigError: names all that is unknown, of the wrong kind or out of range.
+    """
+    good, wrong = check(settings, values)
+    if wrong:
+        raise ConfigError("\n".join(f"{name}={values[name]}: {sentence}" for name, sentence in wrong.items()))
+    return assemble(settings, good, frozenset(values) if given is None else given)
+
+
+def assemble(settings: type[Settings], good: Mapping[str, Any], given: frozenset[str]) -> Settings:
+    """Put checked values into the object and its groups."""
+    by_group: dict[str, dict[str, Any]] = {}
+    leaves: Mapping[str, Leaf] = leaves_of(settings)
+    for name, value in good.items():
+        by_group.setdefault(leaves[name].path, {})[name] = value
+    groups = {
+        f.name: f.metadata["group"](**by_group.get(f.name, {}))
+        for f in dataclasses.fields(settings)
+        if "group" in f.metadata
+    }
+    return settings(**by_group.get("", {}), **groups, given=given)

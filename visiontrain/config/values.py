@@ -1,0 +1,200 @@
+"""One setting: its default, help and range, and how a word, a YAML scalar or a Python value becomes its value."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+    words: Mapping[str, Any] | None = None,
+    check: Callable[[Any], str] | None = None,
+) -> Any:
+    """A field of a settings class.
+
+    Args:
+        default: value where the user gives none.
+        help: what it does and its unit, for the help and for messages.
+        low, high: the closed range; ``above`` and ``below`` leave their bound out.
+        choices: the allowed texts.
+        words: special words with the value each stands for, for example ``{"auto": -1}``.
+        check: returns what is wrong with a value of the right type, or "".
+    """
+    metadata = {"help": help, "low": low, "high": high, "above": above, "below": below}
+    metadata |= {"choices": choices, "words": words or {}, "check": check}
+    return field(default=default, metadata=metadata)
+
+
+def group(kind: type, title: str) -> Any:
+    """A field that holds a group of settings; the user sees its leaves, the help its title."""
+    return field(default_factory=kind, metadata={"group": kind, "title": title})
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A setting as the user knows it. ``kind`` is int, float, bool or str; ``path`` names the group that holds it, or is ""."""
+
+    name: str
+    kind: type
+    optional: bool
+    default: Any
+    meta: Mapping[str, Any]
+    path: str
+    title: str
+
+    @property
+    def help(self) -> str:
+        """What it does and its unit."""
+        return str(self.meta["help"])
+
+
+@functools.cache
+def leaves_of(settings: type) -> Mapping[str, Leaf]:
+    """All settings of a class by their unique names, those of its groups included, in the order they are written."""
+    found: dict[str, Leaf] = {}
+    hints = typing.get_type_hints(settings)
+    for f in dataclasses.fields(settings):
+        if "group" in f.metadata:
+            for leaf in leaves_of(f.metadata["group"]).values():
+                assert leaf.name not in found, f"the setting {leaf.name} stands twice in {settings.__name__}"
+                found[leaf.name] = dataclasses.replace(leaf, path=f.name, title=f.metadata["title"])
+        elif "help" in f.metadata:
+            kinds = [k for k in typing.get_args(hints[f.name]) if k is not type(None)] or [hints[f.name]]
+            optional = len(typing.get_args(hints[f.name])) > 1
+            found[f.name] = Leaf(f.name, kinds[0], optional, f.default, f.metadata, "", "")
+    return found
+
+
+def read(leaf: Leaf, value: Any) -> Any:
+    """Turn a word, a YAML scalar or a Python value into the setting's value.
+
+    Raises:
+        ValueError: it is not of the kind; the message is what the setting takes.
+    """
+    text = str(value).strip() if isinstance(value, str | bool) else None
+    if text is not None and text.lower() in leaf.meta["words"]:
+        return leaf.meta["words"][text.lower()]
+    if leaf.optional and (value is None or text in ("", "null", "None")):
+        return None
+    return _READERS[leaf.kind](leaf, value)
+
+
+def problem(leaf: Leaf, value: Any) -> str:
+    """What is wrong with a value of the right kind: its range, the choices, the setting's own check; "" if nothing."""
+    meta = leaf.meta
+    if value is None or value in meta["words"].values():
+        return ""
+    if leaf.kind in (int, float) and not _inside(meta, value):
+        return f"must be {interval(leaf)}"
+    if meta["choices"] and value not in meta["choices"]:
+        return f"must be {one_of(meta['choices'])}"
+    return meta["check"](value) if meta["check"] else ""
+
+
+def takes(leaf: Leaf) -> str:
+    """What the setting accepts, in words."""
+    if leaf.meta["choices"]:
+        return one_of(leaf.meta["choices"])
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[leaf.kind]
+    special = [w for w in leaf.meta["words"] if w not in _BOOLS]
+    return " or ".join([words, *special])
+
+
+def interval(leaf: Leaf) -> str:
+    """The allowed range in words, "" where there is none."""
+    meta = leaf.meta
+    low = f"at least {meta['low']:g}" if meta["low"] is not None else ""
+    low = low or (f"above {meta['above']:g}" if meta["above"] is not None else "")
+    high = f"at most {meta['high']:g}" if meta["high"] is not None else ""
+    high = high or (f"below {meta['below']:g}" if meta["below"] is not None else "")
+    return " and ".join(part for part in (low, high) if part)
+
+
+def one_of(choices: tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
+
+
+def show(leaf: Leaf, value: Any) -> str:
+    """A value as one would type it."""
+    for word, meaning in leaf.meta["words"].items():
+        if value == meaning and word not in _BOOLS and not (leaf.kind is str and value == ""):
+            return word
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _inside(meta: Mapping[str, Any], value: float) -> bool:
+    return (
+        (meta["low"] is None or value >= meta["low"])
+        and (meta["high"] is None or value <= meta["high"])
+        and (meta["above"] is None or value > meta["above"])
+        and (meta["below"] is None or value < meta["below"])
+    )
+
+
+def _read_int(leaf: Leaf, value: Any) -> int:
+    if isinstance(value, bool):
+        raise ValueError(takes(leaf))
+    try:
+        # int() would cut 1.5; a whole float such as 64.0 is what some YAML writers make of 64.
+        number = int(value) if isinstance(value, str) else value.__index__() if hasattr(value, "__index__") else value
+        if number == int(number):
+            return int(number)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(takes(leaf)) from error
+    raise ValueError(takes(leaf))
+
+
+def _read_float(leaf: Leaf, value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError(takes(leaf))
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(takes(leaf)) from error
+    if not math.isfinite(number):
+        raise ValueError("a finite number")
+    return number
+
+
+def _read_bool(leaf: Leaf, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    try:
+        return _BOOLS[str(value).strip().lower()]
+    except KeyError as error:
+        raise ValueError(takes(leaf)) from error
+
+
+def _read_str(leaf: Leaf, value: Any) -> str:
+    if leaf.meta["choices"] and isinstance(value, str):
+        return {choice.lower(): choice for choice in leaf.meta["choices"]}.get(value.strip().lower(), value)
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if leaf.name == "device":  # device=0, device=torch.device("cpu") and, to be answered by the check, device=[0, 1]
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    raise ValueError(takes(leaf))
+
+
+_READERS: dict[type, Callable[[Leaf, Any], Any]] = {
+    int: _read_int,
+    float: _read_float,
+    bool: _read_bool,
+    str: _read_str,
+}

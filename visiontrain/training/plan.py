@@ -1,0 +1,352 @@
+"""The arithmetic of windows: which positions of an epoch make an update, and what follows. Numbers alone, no torch."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from visiontrain.errors import ConfigError
+
+SMALL_MICRO_BATCH = 16  # below it BatchNorm's statistics are noisy enough to be worth a sentence
+
+
+def accumulate(nbs: int, batch: int) -> int:
+    """Micro-batches in a window: round(nbs / batch), half to even, at least 1.
+
+    Args:
+        nbs: images that one update should see.
+        batch: images of a micro-batch over all ranks.
+    """
+    return max(round(nbs / batch), 1)
+
+
+def ramp(full: int, dealt: int, warmup_images: float) -> int:
+    """Micro-batches of the window that starts after ``dealt`` images: from 1 to ``full`` over the warm-up.
+
+    Args:
+        full: micro-batches after the warm-up.
+        dealt: images dealt before the window, over all epochs.
+        warmup_images: length of the warm-up in images; 0: none.
+    """
+    if warmup_images <= 0:
+        return full
+    return round(1 + (full - 1) * min(dealt / warmup_images, 1.0))
+
+
+def decay_used(weight_decay: float, batch: int, full: int, nbs: int) -> float:
+    """Weight decay at the images a window really holds; once per run, with the nominal ``full``."""
+    return weight_decay * (batch * full) / nbs
+
+
+def windows_of_epoch(
+    images: int, batch: int, full: int, dealt_before: int, warmup_images: float, last_window: str
+) -> list[tuple[int, int]]:
+    """Positions [start, stop) of each window of an epoch; together they are the epoch, each position once.
+
+    Args:
+        images: positions of the epoch.
+        batch: images of a micro-batch over all ranks.
+        full: micro-batches of a window after the warm-up.
+        dealt_before: images dealt over all earlier epochs.
+        warmup_images: length of the warm-up in images.
+        last_window: ``use`` keeps the short window at the end, ``drop`` leaves it and its positions out.
+    """
+    stretches = _stretches(images, batch, full, dealt_before, warmup_images, last_window)
+    return [window for stretch in stretches for window in stretch.windows()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """``count`` windows of ``size`` images in a row: what makes long epochs quick to count."""
+
+    start: int
+    size: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size * self.count
+
+    def windows(self) -> Iterator[tuple[int, int]]:
+        return ((start, start + self.size) for start in range(self.start, self.stop, self.size))
+
+
+def _stretches(
+    images: int, batch: int, full: int, dealt_before: int, warmup_images: float, last_window: str
+) -> list[_Stretch]:
+    found = []
+    start = 0
+    while start < images:
+        micro_batches = ramp(full, dealt_before + start, warmup_images)
+        size = batch * micro_batches
+        whole = (images - start) // size
+        if whole == 0:
+            if last_window == "use":
+                found.append(_Stretch(start, images - start, 1))
+            break
+        count = _alike(whole, size, full, dealt_before + start, warmup_images)
+        found.append(_Stretch(start, size, count))
+        start += size * count
+    return found
+
+
+def _alike(most: int, size: int, full: int, dealt: int, warmup_images: float) -> int:
+    """How many of the next ``most`` windows have as many micro-batches as the first. The ramp never falls: bisect."""
+    first = ramp(full, dealt, warmup_images)
+    low, high = 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if ramp(full, dealt + (middle - 1) * size, warmup_images) == first:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, known before its first window. ``images`` is 0 where it is not known.
+
+    ``batch`` counts images over all ``ranks``; ``images_per_update`` is ``batch * accumulate``;
+    ``warmup_images`` is the length of the ramp; ``weight_decay_used`` is what the optimizer gets.
+    """
+
+    batch: int
+    nbs: int
+    ranks: int
+    accumulate: int
+    images_per_update: int
+    images: int
+    epochs: int
+    weight_decay: float
+    weight_decay_used: float
+    warmup_epochs: float
+    warmup_images: float
+    last_window: str
+
+    def windows(self, epoch0: int) -> list[tuple[int, int]]:
+        """Positions [start, stop) of each window of an epoch, counted from 0."""
+        return [window for stretch in self._epoch(epoch0) for window in stretch.windows()]
+
+    def micro_batches(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """A window cut into micro-batches of ``batch`` consecutive positions; the last may be smaller."""
+        return [(at, min(at + self.batch, stop)) for at in range(start, stop, self.batch)]
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Updates of an epoch after the warm-up."""
+        return sum(stretch.count for stretch in self._after_ramp)
+
+    @property
+    def micro_batches_per_epoch(self) -> int:
+        """Micro-batches of an epoch after the warm-up."""
+        return sum(stretch.count * math.ceil(stretch.size / self.batch) for stretch in self._after_ramp)
+
+    @property
+    def images_per_epoch(self) -> int:
+        """Images dealt in an epoch after the warm-up."""
+        return sum(stretch.count * stretch.size for stretch in self._after_ramp)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the whole run, the warm-up's more numerous ones included."""
+        early = sum(stretch.count for epoch in self._ramp_epochs for stretch in epoch)
+        return early + (self.epochs - len(self._ramp_epochs)) * self.updates_per_epoch
+
+    @property
+    def images_planned(self) -> int:
+        """Images dealt over the whole run; windows left out by last_window=drop do not count."""
+        return self._dealt_in_ramp + (self.epochs - len(self._ramp_epochs)) * self.images_per_epoch
+
+    def dealt_before(self, epoch0: int) -> int:
+        """Images dealt over all epochs before this one, counted from 0."""
+        early = self._ramp_epochs[:epoch0]
+        dealt = sum(stretch.count * stretch.size for epoch in early for stretch in epoch)
+        return dealt + (epoch0 - len(early)) * self.images_per_epoch
+
+    def sentences(self) -> tuple[str, ...]:
+        """The plan as sentences that a person can check."""
+        told = [
+            self._headline(),
+            self._why_not_nbs(),
+            self._ramp_sentence(),
+            self._tail_sentence(),
+            self._norm_sentence(),
+        ]
+        return tuple(sentence for sentence in told if sentence)
+
+    def facts(self) -> dict[str, Any]:
+        """The plan as numbers, for JSON. ``weight_decay`` is the one used; what follows from images is None without them."""
+        known = self.images > 0
+        return {
+            "batch": self.batch,
+            "ranks": self.ranks,
+            "images_per_rank": self.batch // self.ranks,
+            "accumulate": self.accumulate,
+            "images_per_update": self.images_per_update,
+            "nbs": self.nbs,
+            "images": self.images if known else None,
+            "epochs": self.epochs,
+            "micro_batches_per_epoch": self.micro_batches_per_epoch if known else None,
+            "updates_per_epoch": self.updates_per_epoch if known else None,
+            "updates": self.updates if known else None,
+            "images_planned": self.images_planned if known else None,
+            "weight_decay": self.weight_decay_used,
+            "weight_decay_given": self.weight_decay,
+            "warmup_epochs": self.warmup_epochs,
+            "warmup_images": self.warmup_images if known else None,
+            "last_window": self.last_window,
+            "images_left_out_per_epoch": self.images - self.images_per_epoch if known else None,
+        }
+
+    @functools.cached_property
+    def _ramp_epochs(self) -> list[list[_Stretch]]:
+        """The epochs that begin before the warm-up has ended; all later ones are alike."""
+        found: list[list[_Stretch]] = []
+        dealt = 0
+        while len(found) < self.epochs and dealt < self.warmup_images:
+            epoch = self._deal(dealt)
+            found.append(epoch)
+            dealt += sum(stretch.count * stretch.size for stretch in epoch)
+            if not epoch:  # nothing dealt: no later epoch differs
+                break
+        return found
+
+    @functools.cached_property
+    def _dealt_in_ramp(self) -> int:
+        return sum(stretch.count * stretch.size for epoch in self._ramp_epochs for stretch in epoch)
+
+    @functools.cached_property
+    def _after_ramp(self) -> list[_Stretch]:
+        return self._deal(math.ceil(self.warmup_images))
+
+    def _deal(self, dealt_before: int) -> list[_Stretch]:
+        return _stretches(self.images, self.batch, self.accumulate, dealt_before, self.warmup_images, self.last_window)
+
+    def _epoch(self, epoch0: int) -> list[_Stretch]:
+        return self._ramp_epochs[epoch0] if epoch0 < len(self._ramp_epochs) else self._after_ramp
+
+    def _headline(self) -> str:
+        window = (
+            f"{_count(self.batch // self.ranks, 'image')} x {_count(self.accumulate, 'micro-batch')}"
+            f" x {_count(self.ranks, 'rank')} = {_count(self.images_per_update, 'image')} per update (nbs {self.nbs})"
+        )
+        epoch = (
+            f"; {_count(self.images, 'image')} = {_count(self.micro_batches_per_epoch, 'micro-batch')}"
+            f" = {_count(self.updates_per_epoch, 'update')} per epoch"
+        )
+        decay = f"; weight decay {self.weight_decay:g} x {self.images_per_update}/{self.nbs}"
+        return window + (epoch if self.images else "") + decay
+
+    def _why_not_nbs(self) -> str:
+        if self.images_per_update == self.nbs:
+            return ""
+        if self.accumulate == 1:
+            why = f"batch {self.batch} is nearest to nbs {self.nbs} without accumulation"
+        else:
+            why = f"batch {self.batch} does not divide nbs {self.nbs}"
+        return f"An update sees {_count(self.images_per_update, 'image')}, not {self.nbs}: {why}."
+
+    def _ramp_sentence(self) -> str:
+        if self.accumulate == 1 or self.warmup_epochs == 0:
+            return ""
+        span = f"over the first {_count(self.warmup_epochs, 'epoch')}"
+        grow = f"Windows grow from {self.batch} to {self.images_per_update} images {span}"
+        if not self.images:
+            return grow + "."
+        if self.warmup_epochs >= self.epochs:
+            grow += f", which the run of {_count(self.epochs, 'epoch')} does not outlast"
+        return f"{grow}; the whole run has {_count(self.updates, 'update')}."
+
+    def _tail_sentence(self) -> str:
+        if not self.images or not (rest := self.images % self.images_per_update):
+            return ""
+        if self.last_window == "drop":
+            return f"The last {_count(rest, 'image')} of an epoch's order are left out (last_window=drop)."
+        if self.images < self.images_per_update:
+            return f"An epoch has fewer images than a window: its one update sees {_count(rest, 'image')}."
+        return f"The last window of an epoch holds {_count(rest, 'image')} and is exact for them (last_window=use)."
+
+    def _norm_sentence(self) -> str:
+        each = self.batch // self.ranks
+        if self.accumulate == 1 or each >= SMALL_MICRO_BATCH:
+            return ""
+        return f"BatchNorm sees micro-batches of {_count(each, 'image')}; no accumulation changes that."
+
+
+def make_plan(
+    *,
+    batch: int,
+    nbs: int,
+    images: int,
+    epochs: int,
+    weight_decay: float,
+    warmup_epochs: float,
+    last_window: str = "use",
+    ranks: int = 1,
+) -> Plan:
+    """Plan a run.
+
+    Args:
+        batch: images of a micro-batch over all ranks.
+        nbs: images that one update should see.
+        images: training images; 0: not known.
+        epochs: passes over them.
+        weight_decay: as set, at nbs images per update.
+        warmup_epochs: length of the warm-up.
+        last_window: use or drop.
+        ranks: data-parallel processes.
+
+    Raises:
+        ConfigError: a number that must be positive is not, batch is not divisible by ranks, or drop leaves nothing.
+    """
+    for name, value in {"batch": batch, "nbs": nbs, "epochs": epochs, "ranks": ranks}.items():
+        if value < 1:
+            raise ConfigError(f"{name}={value}: must be at least 1")
+    _check_ranks(batch, ranks)
+    full = accumulate(nbs, batch)
+    plan = Plan(
+        batch=batch,
+        nbs=nbs,
+        ranks=ranks,
+        accumulate=full,
+        images_per_update=batch * full,
+        images=images,
+        epochs=epochs,
+        weight_decay=weight_decay,
+        weight_decay_used=decay_used(weight_decay, batch, full, nbs),
+        warmup_epochs=warmup_epochs,
+        warmup_images=warmup_epochs * images,
+        last_window=last_window,
+    )
+    _check_drop(plan)
+    return plan
+
+
+def _check_ranks(batch: int, ranks: int) -> None:
+    if batch % ranks == 0:
+        return
+    lower = batch // ranks * ranks
+    nearest = f"{lower} and {lower + ranks}" if lower else f"{ranks}"
+    raise ConfigError(
+        f"batch={batch}: {ranks} ranks cannot share it evenly, and nothing is rounded silently; nearest valid: {nearest}"
+    )
+
+
+def _check_drop(plan: Plan) -> None:
+    """Windows never shrink, so if the last epoch has one, all have."""
+    if plan.images and plan.last_window == "drop" and not plan._epoch(plan.epochs - 1):
+        smaller = replace(plan, last_window="use")
+        raise ConfigError(
+            f"last_window=drop: an epoch of {_count(plan.images, 'image')} is shorter than a window of"
+            f" {plan.images_per_update}, so nothing would be left to train on; use last_window=use"
+            f" ({_count(smaller.updates_per_epoch, 'update')} per epoch) or a smaller nbs"
+        )
+
+
+def _count(number: float, noun: str) -> str:
+    plural = noun + ("es" if noun.endswith("ch") and noun != "epoch" else "s")
+    return f"{number:.15g} {noun if number == 1 else plural}"
