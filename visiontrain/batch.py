@@ -1,0 +1,103 @@
+"""The values that travel: one sample, the ragged targets of a batch, a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One picture as the model will see it, still on the host.
+
+    ``image`` is (H, W, 3) uint8 RGB, ``classes`` (N,) int64, ``boxes`` (N, 4) float32 xyxy in pixels of ``image``.
+    ``position`` is the place in the epoch's order (in the split's order for evaluation), ``original`` the (height, width)
+    on disk, ``scale`` and ``pad`` the letterbox: pixel = original * scale + pad, as (x, y). ``path`` is set for evaluation.
+    """
+
+    image: np.ndarray
+    classes: np.ndarray
+    boxes: np.ndarray
+    position: int
+    original: tuple[int, int] = (0, 0)
+    scale: tuple[float, float] = (1.0, 1.0)
+    pad: tuple[float, float] = (0.0, 0.0)
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Ground truth of a batch: ``image`` (N,) int64 index in the batch, sorted; ``classes`` (N,) int64; ``boxes`` (N, 4) float xyxy pixels."""
+
+    image: Tensor
+    classes: Tensor
+    boxes: Tensor
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def to(self, device: torch.device | str) -> Targets:
+        return Targets(*(t.to(device, non_blocking=True) for t in (self.image, self.classes, self.boxes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch: ``images`` (B, 3, H, W) uint8 RGB on the host, float in 0..1 after ``to``; ``samples`` keep what evaluation needs."""
+
+    images: Tensor
+    targets: Targets
+    positions: tuple[int, ...]
+    samples: tuple[Sample, ...] = ()  # without pixels; only evaluation fills it
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Batch:
+        """Move to the device as float in 0..1 (channels last); targets go along."""
+        images = self.images.to(device, non_blocking=True)
+        if images.dtype == torch.uint8:
+            images = images.to(dtype, memory_format=torch.channels_last).div_(255)
+        return replace(self, images=images, targets=self.targets.to(device))
+
+    def pin_memory(self) -> Batch:
+        pinned = Targets(*(t.pin_memory() for t in (self.targets.image, self.targets.classes, self.targets.boxes)))
+        return replace(self, images=self.images.pin_memory(), targets=pinned)
+
+    def split(self, size: int) -> list[Batch]:
+        """Cut into micro-batches of at most ``size`` consecutive images."""
+        return [self.slice(start, min(start + size, len(self))) for start in range(0, len(self), size)]
+
+    def slice(self, start: int, stop: int) -> Batch:
+        inside = (self.targets.image >= start) & (self.targets.image < stop)
+        targets = Targets(
+            self.targets.image[inside] - start, self.targets.classes[inside], self.targets.boxes[inside]
+        )
+        return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop])
+
+
+def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
+    """Stack samples into a batch; pictures of different sizes are padded with grey (114) at the right and the bottom.
+
+    Args:
+        samples: at least one, images (H, W, 3) uint8.
+        keep_samples: evaluation needs the letterbox and path of each.
+    """
+    height = max(s.image.shape[0] for s in samples)
+    width = max(s.image.shape[1] for s in samples)
+    images = np.full((len(samples), height, width, 3), 114, np.uint8)
+    for row, s in zip(images, samples, strict=True):
+        row[: s.image.shape[0], : s.image.shape[1]] = s.image
+    counts = np.array([len(s.classes) for s in samples])
+    targets = Targets(
+        torch.from_numpy(np.repeat(np.arange(len(samples)), counts).astype(np.int64)),
+        torch.from_numpy(np.concatenate([s.classes for s in samples]).astype(np.int64)),
+        torch.from_numpy(np.concatenate([s.boxes for s in samples]).reshape(-1, 4).astype(np.float32)),
+    )
+    kept = tuple(replace(s, image=np.empty((0, 0, 3), np.uint8)) for s in samples) if keep_samples else ()
+    return Batch(
+        torch.from_numpy(images).permute(0, 3, 1, 2), targets, tuple(s.position for s in samples), kept
+    )

@@ -1,0 +1,80 @@
+"""YOLOv8: CSP backbone, path-aggregation neck, decoupled anchor-free head.
+
+The layers are numbered as published checkpoints number them (``model.0`` to ``model.22``), upsampling and
+concatenation included, so that such files fit key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from visiontrain.models.detector import Detector, scaled_depth, scaled_width
+from visiontrain.nn.conv import Conv
+from visiontrain.nn.csp import C2f
+from visiontrain.nn.head import Detect, DetectorOutput, HeadOutput
+from visiontrain.nn.pooling import SPPF
+
+
+class YOLOv8(Detector):
+    """Five sizes of one network; see Detector for shapes.
+
+    Args:
+        name: yolov8n, s, m, l or x.
+        class_names: one for each class.
+        depth, width, widest: the size, from cfg/models/yolov8.yaml.
+    """
+
+    family = "yolov8"
+
+    def __init__(
+        self, name: str, class_names: Sequence[str], *, depth: float, width: float, widest: int
+    ) -> None:
+        super().__init__(name, class_names)
+        c1, c2, c3, c4, c5 = (scaled_width(c, width, widest) for c in (64, 128, 256, 512, 1024))
+        few, many = scaled_depth(3, depth), scaled_depth(6, depth)
+        layers = {
+            # backbone
+            0: Conv(3, c1, 3, 2),
+            1: Conv(c1, c2, 3, 2),
+            2: C2f(c2, c2, few, shortcut=True),
+            3: Conv(c2, c3, 3, 2),
+            4: C2f(c3, c3, many, shortcut=True),  # stride 8
+            5: Conv(c3, c4, 3, 2),
+            6: C2f(c4, c4, many, shortcut=True),  # stride 16
+            7: Conv(c4, c5, 3, 2),
+            8: C2f(c5, c5, few, shortcut=True),
+            9: SPPF(c5, c5),  # stride 32
+            # neck, top down
+            12: C2f(c5 + c4, c4, few),
+            15: C2f(c4 + c3, c3, few),
+            # neck, bottom up
+            16: Conv(c3, c3, 3, 2),
+            18: C2f(c3 + c4, c4, few),
+            19: Conv(c4, c4, 3, 2),
+            21: C2f(c4 + c5, c5, few),
+            22: Detect(len(self.class_names), (c3, c4, c5)),
+        }
+        self.model = nn.ModuleDict({str(index): layer for index, layer in layers.items()})
+
+    def forward(self, images: Tensor) -> HeadOutput | DetectorOutput:
+        def run(x: Tensor, *indices: int) -> Tensor:
+            for index in indices:
+                x = self.model[str(index)](x)
+            return x
+
+        b3 = run(images, 0, 1, 2, 3, 4)
+        b4 = run(b3, 5, 6)
+        b5 = run(b4, 7, 8, 9)
+        t4 = run(torch.cat((_twice(b5), b4), 1), 12)
+        n3 = run(torch.cat((_twice(t4), b3), 1), 15)
+        n4 = run(torch.cat((run(n3, 16), t4), 1), 18)
+        n5 = run(torch.cat((run(n4, 19), b5), 1), 21)
+        return self.model["22"]((n3, n4, n5))
+
+
+def _twice(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=2.0, mode="nearest")

@@ -1,0 +1,29 @@
+"""Pooling blocks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from visiontrain.nn.conv import Conv
+
+
+class SPPF(nn.Module):
+    """Three chained max pools, concatenated with their input: (B, c_in, H, W) -> (B, c_out, H, W).
+
+    Source:
+        He et al., Spatial Pyramid Pooling, TPAMI 2015, arXiv:1406.4729 (here with chained small pools).
+    """
+
+    def __init__(self, c_in: int, c_out: int, kernel: int = 5) -> None:
+        super().__init__()
+        hidden = c_in // 2
+        self.cv1 = Conv(c_in, hidden)
+        self.cv2 = Conv(4 * hidden, c_out)
+        self.m = nn.MaxPool2d(kernel, stride=1, padding=kernel // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [self.cv1(x)]
+        for _ in range(3):
+            parts.append(self.m(parts[-1]))
+        return self.cv2(torch.cat(parts, 1))

@@ -1,0 +1,90 @@
+"""Optimizers and their parameter groups. OPTIMIZERS maps the name in the settings to a builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from visiontrain.config.schema import OptimConfig
+from visiontrain.training.schedule import Schedule
+
+LONG_RUN = 10_000  # updates from which SGD is worth its slower start
+
+
+def _sgd(groups: list[dict], config: OptimConfig) -> Optimizer:
+    return torch.optim.SGD(groups, lr=config.lr0, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)
+
+
+def _adamw(groups: list[dict], config: OptimConfig) -> Optimizer:
+    return torch.optim.AdamW(groups, lr=config.lr0, betas=(config.momentum, 0.999), foreach=True)
+
+
+OPTIMIZERS: dict[str, Callable[[list[dict], OptimConfig], Optimizer]] = {"SGD": _sgd, "AdamW": _adamw}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Settings of the optimizer as they are used, and why."""
+
+    config: OptimConfig
+    reason: str
+
+
+def choose_optimizer(config: OptimConfig, given: frozenset[str], *, updates: int, classes: int) -> Choice:
+    """Resolve ``optimizer=auto``: the kind by the planned updates, and lr0 and its companions where none were given.
+
+    Args:
+        config: the settings.
+        given: names of the settings that the user gave.
+        updates: planned updates of the run.
+        classes: of the data set.
+    """
+    if config.optimizer != "auto":
+        return Choice(config, "as given")
+    if updates >= LONG_RUN:
+        fitting, why = {"optimizer": "SGD"}, f"{updates} planned updates, at least {LONG_RUN}"
+    else:
+        values = {"lr0": round(0.01 / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
+        fitting = {"optimizer": "AdamW"} | {k: v for k, v in values.items() if k not in given}
+        why = f"{updates} planned updates, fewer than {LONG_RUN}"
+        if "lr0" in fitting:
+            why += f"; lr0 by the number of classes ({classes})"
+    return Choice(replace(config, **fitting), why)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
+    """Three groups: weights (with decay), norms and biases (without).
+
+    Each group has ``role``: weights, norms or biases. A parameter with one dimension is a bias or belongs to a norm.
+    """
+    roles: dict[str, list[nn.Parameter]] = {"weights": [], "norms": [], "biases": []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            role = "biases" if name.endswith("bias") else "norms" if parameter.ndim == 1 else "weights"
+            roles[role].append(parameter)
+    return [
+        {"params": parameters, "role": role, "weight_decay": weight_decay if role == "weights" else 0.0}
+        for role, parameters in roles.items()
+        if parameters
+    ]
+
+
+def build_optimizer(model: nn.Module, config: OptimConfig, weight_decay: float) -> Optimizer:
+    """The optimizer that ``config.optimizer`` names, with ``weight_decay`` as the plan derived it."""
+    return OPTIMIZERS[config.optimizer](parameter_groups(model, weight_decay), config)
+
+
+def set_schedule(optimizer: Optimizer, schedule: Schedule, images: float) -> tuple[float, float]:
+    """Give every group its learning rate and momentum at ``images``; returns those of the weights."""
+    momentum = schedule.momentum_at(images)
+    for group in optimizer.param_groups:
+        group["lr"] = schedule.learning_rate(images, bias=group["role"] == "biases")
+        if "betas" in group:
+            group["betas"] = (momentum, group["betas"][1])
+        else:
+            group["momentum"] = momentum
+    return schedule.learning_rate(images), momentum

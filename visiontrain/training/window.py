@@ -1,0 +1,186 @@
+"""One accumulation window: forward and backward of its micro-batches, gradients left as sums.
+
+The gradient of a window is that of one batch of the same images:
+
+    grad = images * d(sum S)/dp / max(sum w, 1)        sums over all micro-batches of all ranks
+
+S is the loss sum of a term and w its weight. w is known only after the forward passes, so each backward divides by a
+provisional power of two, exact in binary floating point, and ``apply_update`` multiplies once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from visiontrain.batch import Batch, Targets
+from visiontrain.distributed import Ranks
+from visiontrain.losses.sums import LossSum, require_loss_sum
+from visiontrain.training.precision import Precision
+
+Criterion = Callable[..., LossSum]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSums:
+    """What the forward passes of a window added up to, over all ranks; the gradients wait in ``p.grad``.
+
+    ``totals`` and ``weights`` are by term, ``parts`` by term and part; ``provisional`` is what each backward divided by.
+    """
+
+    totals: dict[str, float]
+    weights: dict[str, float]
+    parts: dict[str, dict[str, float]]
+    provisional: dict[str, float]
+    images: int
+    targets: int
+    micro_batches: int
+
+    @property
+    def finite(self) -> bool:
+        return all(map(math.isfinite, (*self.totals.values(), *self.weights.values())))
+
+    @property
+    def loss(self) -> float:
+        """The objective really optimised: sum over terms of S / max(w, 1)."""
+        return sum(total / max(self.weights[term], 1.0) for term, total in self.totals.items())
+
+    @property
+    def part_means(self) -> dict[str, float]:
+        return {
+            name: value / max(self.weights[term], 1.0)
+            for term, parts in self.parts.items()
+            for name, value in parts.items()
+        }
+
+    def multiplier(self, term: str) -> float:
+        """What turns the waiting gradient of a term into the window's."""
+        return self.images * self.provisional[term] / max(self.weights[term], 1.0)
+
+
+def accumulate_window(
+    model: nn.Module,
+    criterion: Criterion,
+    micro_batches: Sequence[Batch],
+    *,
+    ranks: Ranks,
+    precision: Precision,
+    provisional: Mapping[str, float] | float = 1.0,
+    before: Callable[[Batch], None] = lambda batch: None,
+) -> WindowSums:
+    """Forward and backward of every micro-batch; no update, no normalisation.
+
+    Args:
+        model: in training mode, gradients empty.
+        criterion: (outputs, targets) -> LossSum.
+        micro_batches: at least one, on the host or the device.
+        ranks: who shares the window.
+        precision: autocast and gradient scale.
+        provisional: by term, a power of two near the weight of one micro-batch; it changes no bit of the result while
+            nothing leaves the normal range.
+        before: called with each micro-batch before its forward pass (reseeding, a progress bar).
+
+    Raises:
+        TypeError: the criterion returned something else than LossSum.
+    """
+    sums: Tensor | None = None
+    names: list[tuple[str, ...]] = []
+    divisors: dict[str, float] = {}
+    for batch in micro_batches:
+        before(batch)
+        with ranks.no_sync(model):
+            batch = batch.to(ranks.device, _input_dtype(model))
+            with precision.autocast():
+                outputs = model(batch.images)
+            loss = require_loss_sum(criterion(outputs, batch.targets), _name_of(criterion))
+            divisors = {term: _of(provisional, term) for term in loss.terms}
+            scaled = sum(t.total / divisors[term] for term, t in loss.terms.items())
+            precision.scaled(scaled).backward()
+        names, row = _flatten(loss)
+        sums = row if sums is None else sums + row
+        del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
+    counts = torch.tensor(
+        [sum(map(len, micro_batches)), sum(len(b.targets) for b in micro_batches), len(micro_batches)],
+        dtype=torch.float64,
+        device=sums.device,
+    )
+    sums = torch.cat((sums, counts))
+    ranks.sum_(sums)
+    *values, images, targets, passes = sums.tolist()  # the window's first host synchronisation
+    return _named(names, values, divisors, int(images), int(targets), int(passes))
+
+
+def provisional_weights(terms: Sequence[str], targets: Targets | int, micro_batches: int) -> dict[str, float]:
+    """First provisional weight of each term: the boxes of one micro-batch, to the nearest power of two."""
+    boxes = targets if isinstance(targets, int) else len(targets)
+    return {term: power_of_two(boxes / micro_batches) for term in terms}
+
+
+def power_of_two(value: float) -> float:
+    """The power of two nearest to ``value`` (in the exponent), at least 1."""
+    return 2.0 ** round(math.log2(max(value, 1.0)))
+
+
+def check_terms(model: nn.Module, criterion: Criterion, batch: Batch, reach: Mapping[str, Sequence[nn.Parameter]]) -> None:
+    """Prove by autograd that each term reaches only the parameters that ``reach`` gives to it.
+
+    Raises:
+        ValueError: a parameter is reached by two terms: one multiplier cannot serve two weights.
+    """
+    loss = require_loss_sum(criterion(model(batch.images), batch.targets), _name_of(criterion))
+    names = {id(p): name for name, p in model.named_parameters()}
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    for term, value in loss.terms.items():
+        allowed = {id(p) for p in reach.get(term, ())}
+        gradients = torch.autograd.grad(value.total, trainable, allow_unused=True, retain_graph=True)
+        strays = [names[id(p)] for p, g in zip(trainable, gradients, strict=True) if g is not None and id(p) not in allowed]
+        if strays:
+            raise ValueError(
+                f"loss term {term!r} reaches {len(strays)} parameters of another term, {strays[0]} first. Each term "
+                "divides by its own weight, so a parameter that two terms reach has no exact gradient in one pass. "
+                "Detach the features of one term, or give both terms one weight (one Term)."
+            )
+
+
+def _of(provisional: Mapping[str, float] | float, term: str) -> float:
+    return provisional.get(term, 1.0) if isinstance(provisional, Mapping) else provisional
+
+
+def _name_of(criterion: Criterion) -> str:
+    return getattr(criterion, "__name__", type(criterion).__name__)
+
+
+def _input_dtype(model: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in model.parameters()), torch.float32)
+
+
+def _flatten(loss: LossSum) -> tuple[list[tuple[str, ...]], Tensor]:
+    """Names and detached float64 values of everything in a LossSum, in one order."""
+    named: list[tuple[tuple[str, ...], Tensor]] = []
+    for term, value in loss.terms.items():
+        named += [(("total", term), value.total.detach()), (("weight", term), value.weight.detach())]
+        named += [(("part", term, part), v.detach()) for part, v in loss.parts.get(term, {}).items()]
+    return [name for name, _ in named], torch.stack([value.double() for _, value in named])
+
+
+def _named(
+    names: Sequence[tuple[str, ...]],
+    values: Sequence[float],
+    provisional: dict[str, float],
+    images: int,
+    targets: int,
+    micro_batches: int,
+) -> WindowSums:
+    totals: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    parts: dict[str, dict[str, float]] = {}
+    for (kind, term, *part), value in zip(names, values, strict=True):
+        if kind == "part":
+            parts.setdefault(term, {})[part[0]] = value
+        else:
+            (totals if kind == "total" else weights)[term] = value
+    return WindowSums(totals, weights, parts, provisional, images, targets, micro_batches)
