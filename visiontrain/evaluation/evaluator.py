@@ -1,0 +1,278 @@
+"""Run a detector over a split and say how well it found what is there. Nothing of the model changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from visiontrain.batch import Batch, Sample
+from visiontrain.config.schema import ScoringConfig
+from visiontrain.errors import ConfigError
+from visiontrain.evaluation.curves import Confidence, confusion, over_confidence
+from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
+from visiontrain.prediction.decode import Candidates, select
+from visiontrain.prediction.nms import Detections, non_max_suppression
+from visiontrain.record.events import Curves
+
+
+class Labels(Protocol):
+    """What is needed of an index: the objects of an image."""
+
+    def boxes(self, i: int) -> np.ndarray:
+        """Of image ``i``, (N, 4) cx cy w h, normalised to 0..1."""
+        ...
+
+    def classes(self, i: int) -> np.ndarray:
+        """Of image ``i``, (N,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How well a split was detected.
+
+    ``metrics`` holds plain finite numbers: ap, ap50, ap75 (COCO's, 100 detections), ap_max_det, precision and recall (at
+    ``confidence``, where the mean F1 is best), and ap_small, ap_medium, ap_large where there are objects of that
+    size. In a split without any label the first six are 0.0 and a notice says so. ``per_class`` maps each class name to precision,
+    recall, ap, ap50 (None without labels; such classes are in no mean), instances and images.
+    ``found`` are all detections in original pixels, ``seconds`` the time of each stage.
+    """
+
+    metrics: dict[str, float]
+    per_class: dict[str, dict[str, float | int | None]]
+    curves: Curves
+    found: Objects
+    images: int
+    targets: int
+    confidence: float
+    capped_candidates: int
+    non_finite: int
+    seconds: dict[str, float]
+    notices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for one line of JSON; null where there was nothing to measure."""
+        sizes = {f"ap_{area}": self.metrics.get(f"ap_{area}") for area in AREAS[1:]}
+        return {
+            **self.metrics,
+            **sizes,
+            "confidence": self.confidence,
+            "images": self.images,
+            "targets": self.targets,
+            "per_class": self.per_class,
+            "capped_candidates": self.capped_candidates,
+            "non_finite": self.non_finite,
+            "seconds": self.seconds,
+            "notices": list(self.notices),
+        }
+
+
+def evaluate(
+    model: nn.Module,
+    loader: Iterable[Batch],
+    *,
+    device: torch.device | str,
+    scoring: ScoringConfig,
+    class_names: Sequence[str],
+    index: Labels,
+    on_progress: Callable[[int], None] | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]] | None = None,
+) -> Evaluation:
+    """Detect, undo the letterbox, score against the labels in original pixels.
+
+    Args:
+        model: gives ``boxes`` (B, A, 4) xyxy pixels and ``scores`` (B, A, C) in eval mode; weights, buffers and the
+            training flag of every module are as before afterwards.
+        loader: batches with ``samples``; the images they name are the ones scored.
+        device: where the model is.
+        scoring: confidence, NMS overlap and max_det.
+        class_names: one per class of the data.
+        index: the labels by ``Sample.position``.
+        on_progress: called with the number of images of each batch.
+        autocast: makes the context of the forward pass.
+
+    Raises:
+        ConfigError: the model scores another number of classes than the data has.
+    """
+    run = _Run()
+    # no_grad and not inference_mode: what a module caches now, training may use later.
+    with _in_eval_mode(model), torch.no_grad():
+        for batch in run.timed("preprocess", loader):
+            with run.stage("preprocess"):
+                images = batch.to(device).images
+            with run.stage("inference"), (autocast or nullcontext)():
+                output = model(images)
+                _wait_for(images.device)
+            if output.scores.shape[-1] != len(class_names):
+                raise ConfigError(
+                    f"the model scores {output.scores.shape[-1]} classes and the data has {len(class_names)}: "
+                    "give the data set that the model was trained on"
+                )
+            with run.stage("postprocess"):
+                run.add(select(output.boxes, output.scores, scoring.conf), batch.samples, scoring)
+            if on_progress is not None:
+                on_progress(len(batch))
+    return _judge(run, index, tuple(class_names), scoring)
+
+
+@dataclass
+class _Run:
+    """What gathers over the batches."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("preprocess", "inference", "postprocess", "scoring"), 0.0)
+    )
+    found: list[Objects] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    capped: int = 0
+    non_finite: int = 0
+
+    def add(self, candidates: Candidates, samples: Sequence[Sample], scoring: ScoringConfig) -> None:
+        detections = non_max_suppression(candidates, iou=scoring.iou, max_det=scoring.max_det)
+        self.found.append(_in_original_pixels(detections, samples))
+        self.samples.extend(samples)
+        self.capped += candidates.capped
+        self.non_finite += candidates.non_finite
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        began = perf_counter()
+        yield
+        self.seconds[name] += perf_counter() - began
+
+    def timed(self, name: str, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches; the time spent waiting for them belongs to a stage."""
+        began = perf_counter()
+        for batch in batches:
+            self.seconds[name] += perf_counter() - began
+            yield batch
+            began = perf_counter()
+
+
+@contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards each module trains or not as it was found (a frozen BatchNorm stays frozen)."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+def _wait_for(device: torch.device) -> None:
+    """Let the accelerator finish, so that its time is charged to the right stage; the next stage would wait anyway."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _in_original_pixels(detections: Sequence[Detections], samples: Sequence[Sample]) -> Objects:
+    """Undo the letterbox of each detection and clip it to its picture; one transfer for the batch."""
+    counts = [len(d) for d in detections]
+    boxes, scores, classes = (
+        torch.cat([getattr(d, name) for d in detections]).cpu().numpy() for name in ("boxes", "scores", "classes")
+    )
+    position, scale, pad, size = (
+        np.repeat(np.array(column), counts, axis=0)
+        for column in zip(*((s.position, s.scale, s.pad, s.original[::-1]) for s in samples), strict=True)
+    )
+    points = (boxes.astype(np.float64).reshape(-1, 2, 2) - pad[:, None]) / scale[:, None]
+    points = points.clip(0, size[:, None])
+    return Objects(position, points.reshape(-1, 4), classes, scores.astype(np.float64))
+
+
+def _truth(index: Labels, samples: Sequence[Sample]) -> Objects:
+    """The labels of the evaluated images, in original pixels."""
+    parts = []
+    for sample in samples:
+        rows = np.asarray(index.boxes(sample.position), np.float64).reshape(-1, 4)
+        size = np.array(sample.original[::-1] * 2, np.float64)
+        corners = np.concatenate((rows[:, :2] - rows[:, 2:] / 2, rows[:, :2] + rows[:, 2:] / 2), 1) * size
+        image = np.full(len(rows), sample.position)
+        parts.append(Objects(image, corners, np.asarray(index.classes(sample.position), np.int64), np.ones(len(rows))))
+    return Objects.join(parts)
+
+
+def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringConfig) -> Evaluation:
+    with run.stage("scoring"):
+        samples = sorted(run.samples, key=lambda s: s.position)
+        truth, found = _truth(index, samples), Objects.join(run.found)
+        precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det)
+        sweep = over_confidence(truth, found, len(names))
+        matrix = confusion(truth, found, len(names))
+    per_class = {name: _of_class(i, truth, precision, sweep) for i, name in enumerate(names)}
+    return Evaluation(
+        metrics=_metrics(precision, sweep),
+        per_class=per_class,
+        curves=_curves(names, precision, sweep, matrix),
+        found=found,
+        images=len(samples),
+        targets=len(truth),
+        confidence=sweep.threshold,
+        capped_candidates=run.capped,
+        non_finite=run.non_finite,
+        seconds=run.seconds,
+        notices=tuple(_notices(run, truth, scoring)),
+    )
+
+
+def _metrics(precision: Precision, sweep: Confidence) -> dict[str, float]:
+    labelled = ~np.isnan(sweep.recall[:, 0])
+    means = {
+        "ap": precision.mean(),
+        "ap50": precision.mean(iou=0),
+        "ap75": precision.mean(iou=5),
+        "ap_max_det": precision.mean(limit=1),
+        "precision": float(sweep.precision[labelled, sweep.best].mean()) if labelled.any() else None,
+        "recall": float(sweep.recall[labelled, sweep.best].mean()) if labelled.any() else None,
+    }
+    sizes = {f"ap_{area}": precision.mean(area=area) for area in AREAS[1:]}
+    return {k: v or 0.0 for k, v in means.items()} | {k: v for k, v in sizes.items() if v is not None}
+
+
+def _of_class(i: int, truth: Objects, precision: Precision, sweep: Confidence) -> dict[str, float | int | None]:
+    mine = truth.classes == i
+    p, r = (float(table[i, sweep.best]) if mine.any() else None for table in (sweep.precision, sweep.recall))
+    return {
+        "precision": p,
+        "recall": r,
+        "ap": precision.mean(klass=i),
+        "ap50": precision.mean(iou=0, klass=i),
+        "instances": int(mine.sum()),
+        "images": len(np.unique(truth.image[mine])),
+    }
+
+
+def _curves(names: tuple[str, ...], precision: Precision, sweep: Confidence, matrix: np.ndarray) -> Curves:
+    at_half = precision.at[0, :, :, 0, 0].T
+    return Curves(
+        class_names=names,
+        precision=np.where(at_half > -1, at_half, np.nan),
+        confidence_precision=sweep.precision[:, ::10],
+        confidence_recall=sweep.recall[:, ::10],
+        confidence_f1=sweep.f1[:, ::10],
+        confusion=matrix,
+    )
+
+
+def _notices(run: _Run, truth: Objects, scoring: ScoringConfig) -> Iterator[str]:
+    if not len(truth):
+        yield "no image of this split has a label: there is nothing to measure, and every metric stands at 0"
+    crowds = np.unique(truth.image, return_counts=True)[1]
+    if (crowds > scoring.max_det).any():
+        yield (
+            f"{(crowds > scoring.max_det).sum()} images have more than max_det={scoring.max_det} objects, "
+            f"up to {crowds.max()}: those beyond cannot be found; max_det={crowds.max()} lets them count"
+        )
+    if run.capped:
+        yield f"{run.capped} weakest candidates were left out before NMS (30000 per image stay); a higher conf avoids it"
+    if run.non_finite:
+        yield f"{run.non_finite} predictions were not finite and were dropped: the weights or the precision are at fault"
