@@ -8,6 +8,7 @@ from pathlib import Path
 from visiontrain.record.events import Event
 from visiontrain.record.sinks.console import Console
 from visiontrain.record.sinks.csv import MetricsCsv
+from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 from visiontrain.record.sinks.jsonl import UpdatesJsonl
 from visiontrain.record.sinks.run_json import RunJson
 
@@ -15,5 +16,7 @@ SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
     "csv": MetricsCsv,
     "jsonl": UpdatesJsonl,
     "run": RunJson,
+    "pictures": PicturesSink,
+    "plots": PlotsSink,
     "console": lambda folder: Console(),
 }

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from textwrap import fill
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -65,6 +66,10 @@ class Console:
             self._bar.close()
             self._bar = None
 
+    def _say(self, sentence: str) -> None:
+        """A sentence, broken between words where the terminal ends."""
+        self._print(fill(sentence, _width(self._stream)) if self._stream.isatty() else sentence)
+
     def _print(self, text: str) -> None:
         if self._bar is not None:
             self._bar.clear()
@@ -75,8 +80,8 @@ class Console:
 
     def _start(self, event: RunStarted) -> None:
         for sentence in event.plan:
-            self._print(sentence)
-        self._print(f"Everything of this run goes to {event.folder}")
+            self._say(sentence)
+        self._say(f"Everything of this run goes to {event.folder}")
         self._folder = str(event.folder)
         self._began, self._first_epoch = self._now(), event.resumed_epoch
         self._table = Table(event.part_names, event.epochs, _width(self._stream), _colours(self._stream))
@@ -125,16 +130,16 @@ class Console:
 
     def _notice(self, event: Notice) -> None:
         if event.level == "warning":
-            self._print(_paint("warning: ", "33", _colours(self._stream)) + event.text)
+            self._say(_paint("warning: ", "33", _colours(self._stream)) + event.text)
         else:
-            self._print(event.text)
+            self._say(event.text)
 
     def _end(self, event: RunEnded) -> None:
         self.close()
         said = f"{event.outcome.capitalize()} after {clock(self._now() - self._began)}"
         said += f" ({event.reason})" if event.reason else ""
         said += f"; {self._best}" if self._best else ""
-        self._print(said + (f"; see {self._folder}" if self._folder else ""))
+        self._say(said + (f"; see {self._folder}" if self._folder else ""))
 
     def _open(self, label: str, images: int, done: int) -> None:
         if not _live(self._stream):

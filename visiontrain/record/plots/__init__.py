@@ -1,0 +1,1 @@
+"""Pictures and curves of a run, drawn with OpenCV and NumPy alone."""
