@@ -261,7 +261,7 @@ def unknown(settings: type, name: str) -> str:
         verb = settings.__name__.removesuffix("Config").lower()
         return f"{name} changes nothing in {verb} (it is a setting of {owners[0].__name__.removesuffix('Config').lower()}); leave it out"
     near = difflib.get_close_matches(name.lower(), leaves_of(settings), n=1)
-    return f"no setting {name!r}" + (f"; did you mean {near[0]}?" if near else f"; see visiontrain help")
+    return f"no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "; see visiontrain help")
 
 
 def check(settings: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -113,17 +113,16 @@ def takes(leaf: Leaf) -> str:
         return one_of(leaf.meta["choices"])
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[leaf.kind]
     special = [w for w in leaf.meta["words"] if w not in _BOOLS]
-    return " or ".join([words, *special])
+    return " or ".join([" ".join([words, interval(leaf)]).strip(), *special])
 
 
 def interval(leaf: Leaf) -> str:
     """The allowed range in words, "" where there is none."""
     meta = leaf.meta
-    low = f"at least {meta['low']:g}" if meta["low"] is not None else ""
-    low = low or (f"above {meta['above']:g}" if meta["above"] is not None else "")
-    high = f"at most {meta['high']:g}" if meta["high"] is not None else ""
-    high = high or (f"below {meta['below']:g}" if meta["below"] is not None else "")
-    return " and ".join(part for part in (low, high) if part)
+    if meta["low"] is not None and meta["high"] is not None:
+        return f"between {meta['low']:.15g} and {meta['high']:.15g}"
+    parts = {"at least": meta["low"], "above": meta["above"], "at most": meta["high"], "below": meta["below"]}
+    return " and ".join(f"{words} {bound:.15g}" for words, bound in parts.items() if bound is not None)
 
 
 def one_of(choices: tuple[str, ...]) -> str:
@@ -169,7 +168,7 @@ def _read_float(leaf: Leaf, value: Any) -> float:
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(takes(leaf)) from error
     if not math.isfinite(number):
-        raise ValueError("a finite number")
+        raise ValueError(f"a finite number {interval(leaf)}".strip())
     return number
 
 

@@ -1,0 +1,181 @@
+"""Train, validate and plan from Python, with the command line's names as keywords, checked the same way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from visiontrain.config.parse import parse_keywords
+from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.errors import DataError
+from visiontrain.training.plan import Plan, make_plan
+
+if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
+    from visiontrain.evaluation.evaluator import Evaluation
+    from visiontrain.record.events import Event
+
+Callback = Callable[["Event"], None]
+
+
+class Metrics(dict[str, float]):
+    """The metrics of the best epoch, as a mapping and as attributes: ``ap`` (also ``map``), ``ap50`` (``map50``) and so on."""
+
+    def __getattr__(self, name: str) -> float:
+        key = name.replace("map", "ap", 1) if name.startswith("map") else name
+        if key not in self:
+            raise AttributeError(f"no metric {name!r}; there are {', '.join(self) or 'none: nothing was validated'}")
+        return self[key]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its ``folder``, the ``metrics`` of its best epoch, its ``record`` (run.json) and how it ended."""
+
+    folder: Path
+    metrics: Metrics
+    record: dict[str, Any]
+    outcome: str
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint of the best epoch."""
+        return self.folder / "weights" / "best.pt"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint that ``resume`` goes on from."""
+        return self.folder / "weights" / "last.pt"
+
+    def plot(self) -> list[Path]:
+        """Show the curves of the run in a notebook, print their paths elsewhere; returns the paths."""
+        figures = [self.folder / name for name in _FIGURES if (self.folder / name).is_file()]
+        if not figures:
+            print(f"{self.folder} holds no figures: the run had plots=False")
+        elif _in_notebook():
+            from IPython.display import Image, display
+
+            display(*(Image(filename=str(figure)) for figure in figures))
+        else:
+            print("\n".join(map(str, figures)))
+        return figures
+
+
+_FIGURES = ("results.png", "pr_curve.png", "confidence_curves.png", "confusion_matrix.png")
+
+
+class YOLO:
+    """A detector by name or checkpoint, for notebooks: ``YOLO("yolov8n").train(data="shapes", epochs=20)``.
+
+    Args:
+        model: a family and size such as ``yolov8n``, or the path of a checkpoint.
+    """
+
+    def __init__(self, model: str | Path = "yolov8n") -> None:
+        self.model = str(model)
+
+    def __repr__(self) -> str:
+        return f"YOLO({self.model!r})"
+
+    def train(self, *, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
+        """Train; afterwards this object stands for the best checkpoint of the run. See ``train``."""
+        run = train(callbacks=callbacks, **{"model": self.model, **settings})
+        if run.best.is_file():
+            self.model = str(run.best)
+        return run
+
+    def val(self, **settings: Any) -> Evaluation:
+        """Score the checkpoint. See ``val``."""
+        return val(**{"model": self.model, **settings})
+
+
+def train(*, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
+    """Train a detector.
+
+    Args:
+        callbacks: called with each event of the run (visiontrain.record.events); they observe and change nothing.
+        settings: as on the command line (``visiontrain help train``), ``cfg`` included.
+
+    Raises:
+        ConfigError: names all settings that are wrong.
+        DataError, WeightsError, OutOfMemory: as the message says.
+        Interrupted: Ctrl-C or SIGTERM; last.pt has been written.
+    """
+    return run_training(parse_keywords(TrainConfig, settings), callbacks)
+
+
+def val(**settings: Any) -> Evaluation:
+    """Score a checkpoint on a split.
+
+    Args:
+        settings: as on the command line (``visiontrain help val``).
+
+    Raises:
+        ConfigError, DataError, WeightsError: as the message says.
+    """
+    return run_validation(parse_keywords(ValConfig, settings))
+
+
+def plan(**settings: Any) -> Plan:
+    """The arithmetic of windows and updates, without training.
+
+    Args:
+        settings: as on the command line (``visiontrain help plan``).
+
+    Raises:
+        ConfigError, DataError: as the message says.
+    """
+    return run_plan(parse_keywords(PlanConfig, settings))
+
+
+def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
+    """Train with settings that are checked already."""
+    from visiontrain.training.run import train as train_detector
+
+    result = train_detector(config, callbacks)
+    return Run(result.folder, Metrics(result.metrics), result.record, result.outcome)
+
+
+def run_validation(config: ValConfig) -> Evaluation:
+    """Score with settings that are checked already."""
+    from visiontrain.evaluation.validation import validate
+
+    return validate(config)
+
+
+def run_plan(config: PlanConfig) -> Plan:
+    """Plan with settings that are checked already."""
+    return make_plan(
+        batch=config.batch,
+        nbs=config.nbs,
+        images=config.images or (_count_images(config.data) if config.data else 0),
+        epochs=config.epochs,
+        weight_decay=config.weight_decay,
+        warmup_epochs=config.warmup_epochs,
+        last_window=config.last_window,
+        ranks=config.ranks,
+    )
+
+
+def _count_images(data: str) -> int:
+    """Training images: those that are there, else what the description says."""
+    from visiontrain.data.description import load_description
+    from visiontrain.data.formats import FORMATS
+
+    description = load_description(data)
+    try:
+        return len(FORMATS[description.format](description, "train").pictures())
+    except DataError:
+        if "train" in description.images:
+            return description.images["train"]
+        raise
+
+
+def _in_notebook() -> bool:
+    """Whether figures can be shown inline: a kernel is running this, not a terminal's IPython."""
+    if "IPython" not in sys.modules:
+        return False
+    shell = sys.modules["IPython"].get_ipython()
+    return shell is not None and hasattr(shell, "kernel")

@@ -1,0 +1,159 @@
+"""The command ``visiontrain``: words -> verb and settings -> one call of the api; prints errors and sets the exit code."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+from visiontrain.config.help import VERBS, overview, page
+from visiontrain.config.parse import parse_words
+from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.errors import ConfigError, VisionTrainError
+
+_HELP = {"-h", "--help", "help"}
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: words after the program's name; None: those of this process.
+
+    Returns:
+        the exit code: 0 done, 1 failed, 2 usage or settings, 3 data, 4 weights, 5 memory, 130 interrupted.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except VisionTrainError as error:
+        print(f"visiontrain: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("visiontrain: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in _HELP:
+        print(page(_known(words[1])) if len(words) > 1 else overview())
+        return 0 if words else ConfigError.exit_code
+    if words[0] in ("version", "--version"):
+        from visiontrain import __version__
+
+        print(f"visiontrain {__version__}")
+        return 0
+    verb = _known(words[0])
+    if _HELP.intersection(words[1:]):
+        print(page(verb))
+        return 0
+    return _ACTIONS[verb](words[1:])
+
+
+def _known(verb: str) -> str:
+    if verb in VERBS:
+        return verb
+    if "=" in verb:
+        raise ConfigError(f"{verb!r}: the verb comes first, for example visiontrain train {verb}")
+    near = difflib.get_close_matches(verb, VERBS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ";"
+    raise ConfigError(f"no verb {verb!r}{meant} the verbs are {', '.join(VERBS)}")
+
+
+def _train(words: list[str]) -> int:
+    config = parse_words(TrainConfig, words)
+    from visiontrain import api  # torch takes seconds to import; a typo was answered above
+
+    api.run_training(config)
+    return 0
+
+
+def _val(words: list[str]) -> int:
+    config = parse_words(ValConfig, words)
+    from visiontrain import api
+    from visiontrain.record.files import plain
+    from visiontrain.record.sinks.table import scores_table
+
+    evaluation = api.run_validation(config)
+    if config.format == "json":
+        print(json.dumps(plain(evaluation.to_json()), allow_nan=False))
+    else:
+        print(scores_table(evaluation))
+    return 0
+
+
+def _plan(words: list[str]) -> int:
+    config = parse_words(PlanConfig, words)
+    from visiontrain import api
+
+    plan = api.run_plan(config)
+    print("\n".join(plan.sentences()))
+    print("These are counts; they say nothing about memory or speed.")
+    if config.format == "json":
+        print(json.dumps(plan.facts(), allow_nan=False))
+    return 0
+
+
+_ACTIONS[verb](words[1:])
+
+
+def _known(verb: str) -> str:
+    if verb in VERBS:
+        return verb
+    if "=" in verb:
+        raise ConfigError(f"{verb!r}: the verb comes first, for example visiontrain train {verb}")
+    near = difflib.get_close_matches(verb, VERBS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ";"
+    raise ConfigError(f"no verb {verb!r}{meant} the verbs are {', '.join(VERBS)}")
+
+
+def _train(words: list[str]) -> int:
+    config = parse_words(TrainConfig, words)
+    from visiontrain import api  # torch takes seconds to import; a typo was answered above
+
+    api.run_training(config)
+    return 0
+
+
+def _val(words: list[str]) -> int:
+    config = parse_words(ValConfig, words)
+    from visiontrain import api
+    from visiontrain.record.files import plain
+    from visiontrain.record.sinks.table import scores_table
+
+    evaluation = api.run_validation(config)
+    if config.format == "json":
+        print(json.dumps(plain(evaluation.to_json()), allow_nan=False))
+    else:
+        print(scores_table(evaluation))
+    return 0
+
+
+def _plan(words: list[str]) -> int:
+    config = parse_words(PlanConfig, words)
+    from visiontrain import api
+
+    plan = api.run_plan(config)
+    print("\n".join(plan.sentences()))
+    print("These are counts; they say nothing about memory or speed.")
+    if config.format == "json":
+        print(json.dumps(plan.facts(), allow_nan=False))
+    return 0
+
+
+def _json(value: Any) -> str:
+    """One line of JSON; a number that is not finite is null, for JSON has none."""
+    return json.dumps(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
+
+
+_ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan}

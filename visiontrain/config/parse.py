@@ -1,0 +1,210 @@
+"""``key=value`` words, a settings file under them, or keywords from Python -> one checked settings object."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from visiontrain.config.files import read_entries
+from visiontrain.config.schema import PlanConfig, Settings, TrainConfig, ValConfig, assemble, check, unknown
+from visiontrain.config.values import leaves_of
+from visiontrain.errors import ConfigError
+
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_PLACEHOLDER = re.compile(r"\{[\w. \[\]]+\}|\$\{?\w+\}?")
+
+
+@dataclass(slots=True)
+class _Given:
+    """What the user gave so far, as typed, where it stands, and all that is wrong with it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)  # name -> how it was written, for messages
+    problems: list[str] = field(default_factory=list)
+    meant: set[str] = field(default_factory=set)  # names in words that could not be read
+
+    def add(self, name: str, value: Any, where: str) -> None:
+        if name in self.values:
+            self.problems.append(f"{where}: {name} is given twice (before: {self.where[name]}); keep one")
+        else:
+            self.values[name], self.where[name] = value, where
+
+
+def parse_words(settings: type[Settings], words: Sequence[str]) -> Settings:
+    """Build settings from command line words such as ``batch=8``.
+
+    Raises:
+        ConfigError: every bad word at once, each with what to type instead.
+    """
+    given = _Given()
+    _read_words(settings, list(words), given)
+    return _finish(settings, given, f"visiontrain {_verb(settings)} ")
+
+
+def parse_keywords(settings: type[Settings], keywords: Mapping[str, Any]) -> Settings:
+    """Build settings from Python keywords; the same names and checks as on the command line.
+
+    Raises:
+        ConfigError: all that is wrong, at once.
+    """
+    given = _Given()
+    for name, value in keywords.items():
+        given.add(name, value, f"{name}={value!r}")
+    return _finish(settings, given, "")
+
+
+def _finish(settings: type[Settings], given: _Given, prefix: str) -> Settings:
+    merged = _under(given)
+    good, wrong = check(settings, merged.values)
+    for name, sentence in wrong.items():
+        merged.problems.append(f"{merged.where[name]}: {sentence}")
+    merged.problems += _missing(settings, good, wrong.keys() | merged.meant, prefix)
+    merged.problems += _unfilled(good, merged.where)
+    if merged.problems:
+        raise ConfigError("\n".join(merged.problems))
+    return assemble(settings, good, frozenset(merged.values))
+
+
+def _under(given: _Given) -> _Given:
+    """Lay the words over the file that ``cfg`` names."""
+    if "cfg" not in given.values:
+        return given
+    path = given.values.pop("cfg")
+    try:
+        entries, problems = read_entries(path)
+    except ConfigError as error:
+        given.problems.append(str(error))
+        given.meant.add("cfg")
+        return given
+    file = _Given(problems=[*given.problems, *problems], meant=given.meant)
+    for entry in entries:
+        file.add(entry.name, entry.text, f"{path}, line {entry.line}: {entry.name}: {entry.text}")
+    file.values |= given.values
+    file.where |= given.where
+    return file
+
+
+def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: str) -> list[str]:
+    """What the verb cannot do without; ``tried`` are names with a problem of their own."""
+    if settings is TrainConfig and not (good.get("data") or good.get("resume") or {"data", "resume", "cfg"} & tried):
+        return [f"data is missing: which pictures? For example {prefix}data=shapes (made on the spot) or data=my.yaml"]
+    if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
+        return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
+    if settings is PlanConfig and good.get("data") and good.get("images"):
+        return ["data and images are both given: images says how many there are, so leave data out"]
+    return []
+
+
+def _unfilled(good: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
+    """Paths such as {dataset.location}/data.yaml, copied with the placeholder that should have been filled in."""
+    found = []
+    for name in ("data", "model", "resume", "project"):
+        value = good.get(name)
+        if value and (mark := _PLACEHOLDER.search(value)) and not Path(value).exists():
+            found.append(f"{where[name]}: {mark[0]} stands for something that was not filled in; write the path itself")
+    return found
+
+
+def _read_words(settings: type, words: list[str], given: _Given) -> None:
+    at = 0
+    while at < len(words):
+        used = _read_word(settings, words[at], words[at + 1 : at + 3], given)
+        at += used
+
+
+def _read_word(settings: type, word: str, following: list[str], given: _Given) -> int:
+    """Take one word, or as many as belong to one mistake; returns how many."""
+    bare = word.lstrip(_DASHES)
+    name, equals, text = (part.strip() for part in bare.partition("="))
+    following = [w for w in following if w]
+    if bare != word:
+        return _dashed(settings, word, name, text, following, given)
+    if equals and name and (text or not _continues(following)):
+        if text or _may_be_empty(settings, name):
+            given.add(name, _unquote(text), word)
+        else:
+            given.problems.append(f"{word!r}: no value after =; write {_example(settings, name)}")
+        return 1
+    return _spaced(settings, word, name, equals, following, given)
+
+
+def _dashed(settings: type, word: str, name: str, text: str, following: list[str], given: _Given) -> int:
+    used = 1
+    if "=" not in word and following and "=" not in following[0] and following[0][0] not in _DASHES:
+        text, used = following[0], 2
+    known = name.replace("-", "_") if name.replace("-", "_") in leaves_of(settings) else name
+    typed = " ".join([word, *following[: used - 1]])
+    given.meant.add(known)
+    odd = next((c for c in word if c in _DASHES[1:]), "")
+    which = f" (it begins with {unicodedata.name(odd).lower()}, U+{ord(odd):04X})" if odd else ""
+    if known not in leaves_of(settings) and known != "cfg":
+        given.problems.append(f"{typed!r}: settings have no dashes{which}; {unknown(settings, known)}")
+    else:
+        instead = f"{known}={text}" if text else _example(settings, known)
+        given.problems.append(f"{typed!r}: settings have no dashes{which}; write {instead}")
+    return used
+
+
+def _spaced(settings: type, word: str, name: str, equals: str, following: list[str], given: _Given) -> int:
+    """``batch 8``, ``batch= 8``, ``batch =8``, ``batch = 8``, and words that are no setting at all."""
+    if not name:
+        given.problems.append(f"{word!r}: no name before =; write name=value, for example batch=8")
+        return 1
+    value, used = "", 1
+    if following and following[0].startswith("=") and not equals:
+        value, used = following[0][1:], 2
+        if not value and len(following) > 1:
+            value, used = following[1], 3
+    elif following and "=" not in following[0] and (equals or name in leaves_of(settings)):
+        value, used = following[0], 2
+    typed = " ".join([word, *following[: used - 1]])
+    given.meant |= {name, _guess(word)}
+    if used > 1:
+        given.problems.append(f"{typed!r}: write it without blanks: {name}={value.strip()}")
+    elif name in leaves_of(settings):
+        given.problems.append(f"{word!r}: write {_example(settings, name)}")
+    else:
+        guess = _guess(word)
+        hint = f"if you mean it as {guess}, write {guess}={word}" if guess else "for example batch=8"
+        given.problems.append(f"{word!r}: expected name=value; {hint}")
+    return used
+
+
+def _guess(word: str) -> str:
+    """The setting that a lone path is probably meant for, or ""."""
+    if word.endswith((".yaml", ".yml")):
+        return "data"
+    return "model" if word.endswith(".pt") else ""
+
+
+def _continues(following: list[str]) -> bool:
+    """Whether ``name=`` and the next word look like one setting with a blank in it."""
+    return bool(following) and "=" not in following[0] and following[0][0] not in _DASHES
+
+
+def _may_be_empty(settings: type, name: str) -> bool:
+    leaf = leaves_of(settings).get(name)
+    return leaf is None or (leaf.kind is str and not leaf.meta["choices"] and name != "device")
+
+
+def _example(settings: type, name: str) -> str:
+    if name == "cfg":
+        return "cfg=file.yaml"
+    leaf = leaves_of(settings).get(name)
+    if leaf is None:
+        return "name=value"
+    if leaf.kind is bool:
+        return f"{name}={'False' if leaf.default else 'True'}"
+    return f"{name}={leaf.default}" if leaf.default not in ("", None) else f"{name}=VALUE"
+
+
+def _unquote(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def _verb(settings: type) -> str:
+    return settings.__name__.removesuffix("Config").lower()

@@ -1,0 +1,88 @@
+"""``val``: a checkpoint, a split, its scores, and a folder with what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from visiontrain.config.files import write_settings
+from visiontrain.config.schema import ValConfig
+from visiontrain.data.dataset import EvalSet
+from visiontrain.data.description import load_description
+from visiontrain.data.index import Index, read_split
+from visiontrain.data.loader import EvaluationLoader
+from visiontrain.distributed import choose_device
+from visiontrain.errors import ConfigError, DataError
+from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.models.weights import model_of, read_checkpoint
+from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
+from visiontrain.record.files import run_folder, write_json
+from visiontrain.record.run import Recorder
+from visiontrain.record.sinks.console import Console
+from visiontrain.record.sinks.drawings import PlotsSink
+
+
+def validate(config: ValConfig) -> Evaluation:
+    """Score a checkpoint on a split and write args.yaml, scores.json and the curves.
+
+    Raises:
+        ConfigError: the device is not there, or the checkpoint says no data and none was given.
+        DataError: the pictures or labels are wrong, or their classes are not those of the checkpoint.
+        WeightsError: the checkpoint cannot be used.
+    """
+    device = choose_device(config.device)
+    content = read_checkpoint(config.model)
+    model = model_of(content, config.model).to(device)
+    index, data = _read(config, content["settings"], model.class_names)
+    imgsz = config.imgsz or int(content["settings"]["imgsz"])
+    folder = run_folder(config.project, config.name or "val", config.exist_ok)
+    write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
+    with Recorder([Console(), *([PlotsSink(folder)] if config.plots else [])]) as record:
+        for finding in index.findings[:SHOWN]:
+            record(Notice(str(finding), "warning"))
+        if len(index.findings) > SHOWN:
+            record(Notice(f"{len(index.findings) - SHOWN} more findings in these labels", "warning"))
+        record(EvaluationStarted(len(index)))
+        loader = EvaluationLoader(EvalSet(index, imgsz), config.batch, config.workers, pin=device.type == "cuda")
+        evaluation = evaluate(
+            model,
+            loader,
+            device=device,
+            scoring=config.scoring,
+            class_names=model.class_names,
+            index=index,
+            on_progress=lambda images: record(EvaluationProgress(images)),
+        )
+        record(evaluation.curves)
+        for notice in evaluation.notices:
+            record(Notice(notice, "warning"))
+    write_json(folder / "scores.json", evaluation.to_json())
+    return evaluation
+
+
+SHOWN = 10  # findings told on the console; scores depend on all
+
+
+def _read(config: ValConfig, settings: dict[str, Any], known: Sequence[str]) -> tuple[Index, str]:
+    data = config.data or str(settings.get("data", ""))
+    if not data:
+        raise ConfigError(f"data is missing: {config.model} does not say what it was trained on; give data=my.yaml")
+    description = load_description(data)
+    _check_names(description.file, description.names, known)
+    return read_split(description, config.split), data
+
+
+def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None:
+    """Equal names in equal order, for a class is scored by its number."""
+    if tuple(names) == tuple(known):
+        return
+    if len(names) != len(known):
+        raise DataError(
+            f"{file}: has {len(names)} classes and the checkpoint {len(known)}; give the data it was trained on"
+        )
+    first = next(i for i, pair in enumerate(zip(names, known, strict=True)) if pair[0] != pair[1])
+    raise DataError(
+        f"{file}: class {first} is {names[first]!r} and the checkpoint's is {known[first]!r}; "
+        "give a description with the classes in the checkpoint's order"
+    )
