@@ -73,8 +73,8 @@ def _train(words: list[str]) -> int:
 def _val(words: list[str]) -> int:
     config = parse_words(ValConfig, words)
     from visiontrain import api
+    from visiontrain.evaluation.validation import scores_table
     from visiontrain.record.files import plain
-    from visiontrain.record.sinks.table import scores_table
 
     evaluation = api.run_validation(config)
     if config.format == "json":
@@ -94,66 +94,6 @@ def _plan(words: list[str]) -> int:
     if config.format == "json":
         print(json.dumps(plan.facts(), allow_nan=False))
     return 0
-
-
-_ACTIONS[verb](words[1:])
-
-
-def _known(verb: str) -> str:
-    if verb in VERBS:
-        return verb
-    if "=" in verb:
-        raise ConfigError(f"{verb!r}: the verb comes first, for example visiontrain train {verb}")
-    near = difflib.get_close_matches(verb, VERBS, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ";"
-    raise ConfigError(f"no verb {verb!r}{meant} the verbs are {', '.join(VERBS)}")
-
-
-def _train(words: list[str]) -> int:
-    config = parse_words(TrainConfig, words)
-    from visiontrain import api  # torch takes seconds to import; a typo was answered above
-
-    api.run_training(config)
-    return 0
-
-
-def _val(words: list[str]) -> int:
-    config = parse_words(ValConfig, words)
-    from visiontrain import api
-    from visiontrain.record.files import plain
-    from visiontrain.record.sinks.table import scores_table
-
-    evaluation = api.run_validation(config)
-    if config.format == "json":
-        print(json.dumps(plain(evaluation.to_json()), allow_nan=False))
-    else:
-        print(scores_table(evaluation))
-    return 0
-
-
-def _plan(words: list[str]) -> int:
-    config = parse_words(PlanConfig, words)
-    from visiontrain import api
-
-    plan = api.run_plan(config)
-    print("\n".join(plan.sentences()))
-    print("These are counts; they say nothing about memory or speed.")
-    if config.format == "json":
-        print(json.dumps(plan.facts(), allow_nan=False))
-    return 0
-
-
-def _json(value: Any) -> str:
-    """One line of JSON; a number that is not finite is null, for JSON has none."""
-    return json.dumps(_finite(value))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
 
 
 _ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan}

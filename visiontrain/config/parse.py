@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.files import read_entries
-from visiontrain.config.schema import PlanConfig, Settings, TrainConfig, ValConfig, assemble, check, unknown
+from visiontrain.config.schema import Settings, TrainConfig, ValConfig, assemble, check, unknown
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
 
@@ -94,8 +94,6 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return [f"data is missing: which pictures? For example {prefix}data=shapes (made on the spot) or data=my.yaml"]
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
-    if settings is PlanConfig and good.get("data") and good.get("images"):
-        return ["data and images are both given: images says how many there are, so leave data out"]
     return []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import typing
@@ -36,7 +35,7 @@ def setting(
         words: special words with the value each stands for, for example ``{"auto": -1}``.
         check: returns what is wrong with a value of the right type, or "".
     """
-    metadata = {"help": help, "low": low, "high": high, "above": above, "below": below}
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "above": above, "below": below}
     metadata |= {"choices": choices, "words": words or {}, "check": check}
     return field(default=default, metadata=metadata)
 
@@ -64,9 +63,17 @@ class Leaf:
         return str(self.meta["help"])
 
 
-@functools.cache
+_LEAVES: dict[type, Mapping[str, Leaf]] = {}
+
+
 def leaves_of(settings: type) -> Mapping[str, Leaf]:
     """All settings of a class by their unique names, those of its groups included, in the order they are written."""
+    if settings not in _LEAVES:
+        _LEAVES[settings] = _read_leaves(settings)
+    return _LEAVES[settings]
+
+
+def _read_leaves(settings: type) -> Mapping[str, Leaf]:
     found: dict[str, Leaf] = {}
     hints = typing.get_type_hints(settings)
     for f in dataclasses.fields(settings):

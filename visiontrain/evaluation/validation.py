@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +86,25 @@ def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None
         f"{file}: class {first} is {names[first]!r} and the checkpoint's is {known[first]!r}; "
         "give a description with the classes in the checkpoint's order"
     )
+
+
+def scores_table(evaluation: Evaluation) -> str:
+    """The scores as text: all classes together, then each; a dash where a class has no labels."""
+    metrics, per_class = evaluation.metrics, evaluation.per_class
+    width = max(3, *map(len, per_class))
+    lines = [f"{'class':<{width}}  images  objects  precision  recall    AP50      AP"]
+    lines.append(_row("all", width, {**metrics, "images": evaluation.images, "instances": evaluation.targets}))
+    lines += [_row(name, width, scores) for name, scores in per_class.items()]
+    lines.append(
+        f"AP counts COCO's 100 detections per image; with all of max_det it is {metrics['ap_max_det']:.4f}. "
+        f"Precision and recall at confidence {evaluation.confidence:.3f}, where F1 is best."
+    )
+    return "\n".join(lines)
+
+
+def _row(name: str, width: int, scores: Mapping[str, float | int | None]) -> str:
+    cells = [f"{name:<{width}}  {scores['images']:>6}  {scores['instances']:>7}"]
+    for key, room in (("precision", 9), ("recall", 6), ("ap50", 6), ("ap", 6)):
+        value = scores[key]
+        cells.append("-".rjust(room) if value is None else f"{value:>{room}.4f}")
+    return "  ".join(cells)
