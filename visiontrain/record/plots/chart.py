@@ -47,11 +47,12 @@ def draw_chart(
         axes: title, labels and ranges.
         lines: drawn in order, the last on top.
         size: (width, height) in pixels, without the legend at the side.
-        side_legend: pixels at the right for the legend; 0 puts it inside, where the lines leave room.
+        side_legend: pixels added at the right for the legend; 0 puts it inside, where the lines leave room.
 
     Returns:
         (height, width, 3) uint8 RGB.
     """
+    size = (size[0] + side_legend, size[1])
     width, height = size[0] * SCALE, size[1] * SCALE
     canvas = np.full((height, width, 3), 255, np.uint8)
     lines = [_finite(line) for line in lines]

@@ -50,21 +50,23 @@ def draw_pr_curve(curves: Curves) -> np.ndarray:
     recall = np.linspace(0, 1, curves.precision.shape[1])
     axes = Axes("precision over recall at IoU 0.5", "recall", "precision", (0, 1), (0, 1.02))
     lines = _class_lines(curves.class_names, recall, curves.precision, lambda row: f"{row.mean():.3f}", "all classes")
-    return draw_chart(axes, lines, (820, 560), side_legend=210)
+    return draw_chart(axes, lines, (640, 560), side_legend=_legend_room(lines))
 
 
 def draw_confidence_curves(curves: Curves) -> np.ndarray:
     """F1, precision and recall over the confidence threshold (H, W, 3) uint8 RGB."""
     grid = np.linspace(0, 1, curves.confidence_f1.shape[1])
+    room = _legend_room(
+        _class_lines(curves.class_names, grid, curves.confidence_f1, lambda row: "0.00 at 0.00", "all classes")
+    )
 
     def chart(title: str, values: np.ndarray) -> np.ndarray:
         def best(row: np.ndarray) -> str:
             return f"{row.max():.2f} at {grid[int(row.argmax())]:.2f}"
 
         axes = Axes(title, "confidence", "", (0, 1), (0, 1.02))
-        return draw_chart(
-            axes, _class_lines(curves.class_names, grid, values, best, "all classes"), (720, 440), side_legend=220
-        )
+        lines = _class_lines(curves.class_names, grid, values, best, "all classes")
+        return draw_chart(axes, lines, (560, 420), side_legend=room)
 
     named = (("F1", curves.confidence_f1), ("precision", curves.confidence_precision))
     charts = [chart(title, values) for title, values in (*named, ("recall", curves.confidence_recall))]
@@ -87,7 +89,9 @@ def draw_confusion(curves: Curves) -> np.ndarray:
     canvas = np.full((side + margin + 50, side + margin + 24, 3), 255, np.uint8)
     left, top = margin, 44
     for (row, column), value in np.ndenumerate(share):
-        _draw_cell(canvas, (left + column * cell, top + row * cell), cell, value, counts[row, column], len(names))
+        _draw_cell(
+            canvas, (left + column * cell, top + row * cell), cell, float(value), float(counts[row, column]), len(names)
+        )
     cv2.rectangle(canvas, (left, top), (left + side, top + side), (176, 180, 186), 1)
     for index, name in enumerate(names):
         middle, label = round((index + 0.5) * cell), fit_text(name, height, margin - 44)
@@ -119,9 +123,15 @@ def _over_images(rows: Sequence[Mapping[str, float]], labels: Mapping[str, str],
         lines.append(Line(images, values, class_colour(index), label, 1.8, marks=len(rows) <= 40))
     inside = any(key.startswith("metrics/") for key in labels)
     return draw_chart(
-        Axes(title, "images seen", x_range=(0, max(float(images[-1]), 1.0)), y_range=(0, 1.02) if inside else None),
+        Axes(
+            title, "images seen", x_range=(0, max(1.03 * float(images[-1]), 1.0)), y_range=(0, 1.02) if inside else None
+        ),
         lines,
     )
+
+
+def _legend_room(lines: Sequence[Line]) -> int:
+    return min(max((text_size(line.label, 8.5)[0] for line in lines), default=0), 260) + 58
 
 
 def _class_lines(
@@ -130,11 +140,11 @@ def _class_lines(
     known = np.isfinite(values).all(1)  # a class without labels has no curve
     many = len(names) > LEGEND_CLASSES
     lines = [
-        Line(grid, row, (188, 194, 202) if many else class_colour(index), "" if many else f"{name} {figure(row)}", 1.1)
+        Line(grid, row, (188, 194, 202) if many else class_colour(index), "" if many else f"{name}: {figure(row)}", 1.1)
         for index, (name, row) in enumerate(zip(names, values, strict=True))
         if known[index]
     ]
     if known.any():
         mean = values[known].mean(0)
-        lines.append(Line(grid, mean, BLACK if not many else class_colour(0), f"{all_label} {figure(mean)}", 2.6))
+        lines.append(Line(grid, mean, BLACK if not many else class_colour(0), f"{all_label}: {figure(mean)}", 2.6))
     return lines

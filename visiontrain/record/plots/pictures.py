@@ -42,8 +42,8 @@ def draw_boxes(
 ) -> np.ndarray:
     """A copy of ``image`` (H, W, 3) uint8 RGB with ``boxes`` (N, 4) xyxy pixels; the surest boxes are drawn on top."""
     drawn = np.ascontiguousarray(image).copy()
-    line = max(1, round(math.hypot(*image.shape[:2]) / 420))
-    size = float(np.clip(math.hypot(*image.shape[:2]) / 70, 8, 24))
+    line = max(1, round(math.hypot(*image.shape[:2]) / 330))
+    size = float(np.clip(math.hypot(*image.shape[:2]) / 66, 9, 24))
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.argsort(-areas if scores is None else scores, kind="stable")  # small ones, or sure ones, on top
     for index in order:

@@ -27,7 +27,9 @@ from visiontrain.record.events import (
 )
 from visiontrain.record.sinks.table import Table, clock, gigabytes, short
 
-BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {rate_fmt}, {remaining} left{postfix}"
+BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {rate_fmt}{postfix}, {remaining} left"
+NARROW = "{desc} {percentage:3.0f}%  {n_fmt}/{total_fmt}, {rate_fmt}{postfix}, {remaining} left"
+NARROW_BELOW = 100  # columns; there the numbers need the room of the bar
 PLAIN_EVERY = 30.0  # seconds between plain lines
 
 
@@ -145,15 +147,9 @@ class Console:
         if not _live(self._stream):
             return
         make = _notebook_bar() if _in_notebook() else tqdm
-        options = {
-            "total": images,
-            "initial": done,
-            "desc": label,
-            "unit": " images",
-            "bar_format": BAR,
-            "leave": False,
-        }
-        self._bar = make(file=self._stream, dynamic_ncols=True, mininterval=0.2, **options)
+        options = {"total": images, "initial": done, "desc": label, "unit": " img", "leave": False, "mininterval": 0.2}
+        options["bar_format"] = BAR if _width(self._stream) >= NARROW_BELOW else NARROW
+        self._bar = make(file=self._stream, dynamic_ncols=True, **options)
 
 
 class Progress:
@@ -178,7 +174,8 @@ class Progress:
 
     def parts(self, memory: int, width: int) -> str:
         """What stands behind the bar, as far as there is room: losses, then memory."""
-        room, text = width - 62, ""
+        around = len(f"epoch {self.event.epoch}/{self.event.epochs} 100%  {self.images}/{self.event.images}")
+        room, text = width - around - len(", 1234.56 img/s, 00:00 left, ") - (12 if width >= NARROW_BELOW else 0), ""
         for part in (self.losses(), gigabytes(memory)):
             text += f"{', ' if text else ''}{part}" if len(text) + len(part) + 2 <= room else ""
         return text
