@@ -1,0 +1,118 @@
+"""Samples: augmented for training, letterboxed for evaluation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from visiontrain.batch import Sample
+from visiontrain.data import image as pictures_io
+from visiontrain.data.augment import augment
+from visiontrain.data.augment.draft import Context
+from visiontrain.data.index import Index
+from visiontrain.data.sampler import permutation
+
+if TYPE_CHECKING:
+    from visiontrain.config.schema import AugmentConfig
+
+
+class TrainSet:
+    """Training samples by (epoch, position); a sample is a function of seed, epoch and position alone.
+
+    Args:
+        index: the split.
+        imgsz: side of the square samples in pixels.
+        augment: strengths and probabilities.
+        seed: of the run.
+        epochs: of the run; the last ``close_mosaic`` of them see single pictures (no mosaic, no mixup).
+    """
+
+    def __init__(self, index: Index, imgsz: int, augment: AugmentConfig, seed: int, epochs: int) -> None:
+        self.index = index
+        self.imgsz = imgsz
+        self.augment = augment
+        self.seed = seed
+        self.epochs = epochs
+        self._order: tuple[int, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """(n,) the picture at each position of an epoch (counted from 0)."""
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, permutation(self.seed, epoch, len(self.index))
+        return self._order[1]
+
+    def closed(self, epoch: int) -> bool:
+        """Whether an epoch (from 0) is one of the last, which see single pictures."""
+        return epoch >= self.epochs - self.augment.close_mosaic
+
+    def __getitem__(self, key: tuple[int, int]) -> Sample:
+        """The sample at (epoch, position), both from 0.
+
+        Raises:
+            DataError: a picture that was readable when the index was made is not any more.
+        """
+        epoch, position = key
+        order = self.order(epoch)
+        rng = np.random.default_rng([self.seed, epoch, position])
+        context = Context(
+            rng=rng,
+            settings=self.augment,
+            size=self.imgsz,
+            pictures=self.index,
+            pick=lambda: int(order[rng.integers(len(order))]),
+            closed=self.closed(epoch),
+        )
+        draft = augment(int(order[position]), context)
+        return Sample(
+            image=draft.image,
+            classes=draft.classes.astype(np.int64),
+            boxes=draft.boxes.astype(np.float32),
+            position=position,
+            original=self.index.size(draft.index),
+            path=self.index.path(draft.index),
+        )
+
+
+class EvalSet:
+    """Letterboxed samples, in an order that puts like shapes together so that batches pad little.
+
+    Args:
+        index: the split.
+        imgsz: the long side of each picture in pixels, smaller ones are enlarged.
+        stride: the sides of a sample are multiples of it.
+    """
+
+    def __init__(self, index: Index, imgsz: int, stride: int = 32) -> None:
+        self.index = index
+        self.imgsz = imgsz
+        self.stride = stride
+        height, width = index.sizes[:, 0].astype(np.float64), index.sizes[:, 1].astype(np.float64)
+        self._order = np.argsort(height / width, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, i: int) -> Sample:
+        """The i-th sample; its ``position`` is its number in the split.
+
+        Raises:
+            DataError: a picture that was readable when the index was made is not any more.
+        """
+        number = int(self._order[i])
+        path = self.index.path(number)
+        image, scale, pad = pictures_io.letterbox(pictures_io.read(path), self.imgsz, self.stride)
+        boxes = self.index.pixel_boxes(number) * np.tile(scale, 2) + np.tile(pad, 2)
+        return Sample(
+            image=image,
+            classes=self.index.classes(number).astype(np.int64),
+            boxes=boxes.astype(np.float32),
+            position=number,
+            original=self.index.size(number),
+            scale=scale,
+            pad=pad,
+            path=path,
+        )

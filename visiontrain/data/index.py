@@ -1,0 +1,195 @@
+"""The columnar index of a split: what training needs of every picture but its pixels, in a few flat arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from visiontrain.data import image
+from visiontrain.data.description import Description
+from visiontrain.data.formats import FORMATS, Format
+from visiontrain.data.labels import Finding, Labels
+from visiontrain.errors import DataError
+
+_CHUNK = 256  # pictures per call of the progress bar
+_FINGERPRINT = b"visiontrain index 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Pictures and labels of one split.
+
+    ``path_bytes`` and ``path_ends`` hold the paths end to end: flat arrays stay shared between forked workers, where
+    a list of strings would be copied page by page. ``sizes`` is (n, 2) int32 height and width as displayed; rows
+    ``box_ends[i - 1]`` to ``box_ends[i]`` of ``all_boxes`` (N, 4) float32 cx cy w h (fractions of the picture) and
+    ``all_classes`` (N,) int32 belong to picture i.
+    """
+
+    path_bytes: np.ndarray
+    path_ends: np.ndarray
+    sizes: np.ndarray
+    box_ends: np.ndarray
+    all_boxes: np.ndarray
+    all_classes: np.ndarray
+    names: tuple[str, ...]
+    findings: list[Finding]
+    fingerprint: str
+    split: str = "train"
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def targets(self) -> int:
+        """Objects in all pictures."""
+        return len(self.all_classes)
+
+    def path(self, i: int) -> str:
+        """Path of picture i."""
+        start = int(self.path_ends[i - 1]) if i else 0
+        return os.fsdecode(self.path_bytes[start : int(self.path_ends[i])].tobytes())
+
+    def size(self, i: int) -> tuple[int, int]:
+        """(height, width) of picture i as displayed."""
+        height, width = self.sizes[i]
+        return int(height), int(width)
+
+    def boxes(self, i: int) -> np.ndarray:
+        """(N, 4) float32: cx cy w h of the objects of picture i, as fractions of the picture."""
+        return self.all_boxes[self._rows(i)]
+
+    def pixel_boxes(self, i: int) -> np.ndarray:
+        """(N, 4) float64: x1 y1 x2 y2 of the objects of picture i in its pixels."""
+        height, width = self.size(i)
+        boxes = self.boxes(i).astype(np.float64)
+        half = boxes[:, 2:] / 2
+        corners = np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
+        return corners * np.array((width, height, width, height), np.float64)
+
+    def classes(self, i: int) -> np.ndarray:
+        """(N,) int32 classes of the objects of picture i."""
+        return self.all_classes[self._rows(i)]
+
+    def _rows(self, i: int) -> slice:
+        return slice(int(self.box_ends[i - 1]) if i else 0, int(self.box_ends[i]))
+
+
+def read_split(description: Description, split: str, on_progress: Callable[[int, int], None] | None = None) -> Index:
+    """Read the labels and picture sizes of a split; nothing is written.
+
+    Args:
+        split: train, val or test.
+        on_progress: called with (pictures done, pictures in all) now and then.
+
+    Raises:
+        DataError: no pictures or no labels are found, none of them can be used, or a class is not in the description.
+    """
+    source = FORMATS[description.format](description, split)
+    pictures = source.pictures()
+    kept: list[str] = []
+    scanned: list[_Scanned] = []
+    findings: list[Finding] = []
+    for path, result in zip(pictures, _scan(source, pictures, on_progress), strict=True):
+        if isinstance(result, Finding):
+            findings.append(result)
+        else:
+            kept.append(path)
+            scanned.append(result)
+    if not kept:
+        raise DataError(_none_left(description, split, findings))
+    labels = [result.labels for result in scanned]
+    _refuse_unknown(description, split, labels)
+    findings += [finding for each in labels for finding in each.findings]
+    findings += source.conclude(labels)
+    return _build(description, split, kept, scanned, findings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    height: int
+    width: int
+    bytes: int
+    labels: Labels
+
+
+def _scan(
+    source: Format, pictures: Sequence[str], on_progress: Callable[[int, int], None] | None
+) -> Iterator[_Scanned | Finding]:
+    def one(path: str) -> _Scanned | Finding:
+        try:
+            height, width, length = image.probe(path)
+        except FileNotFoundError:
+            return Finding("picture_missing", path, 0, "listed, but not there; left out")
+        except DataError as error:
+            return Finding("picture_unreadable", path, 0, f"{str(error).removeprefix(path + ': ')}; left out")
+        except OSError as error:  # too many open files, a lost disk: no verdict on the picture
+            raise DataError(f"{path}: cannot be opened: {error.strerror}") from error
+        return _Scanned(height, width, length, source.labels(path, (height, width)))
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(pictures), _CHUNK):
+            yield from pool.map(one, islice(pictures, start, start + _CHUNK))
+            if on_progress:
+                on_progress(min(start + _CHUNK, len(pictures)), len(pictures))
+
+
+def _build(
+    description: Description, split: str, paths: Sequence[str], scanned: Sequence[_Scanned], findings: list[Finding]
+) -> Index:
+    encoded = [os.fsencode(path) for path in paths]
+    labels = [result.labels for result in scanned]
+    sizes = np.array([(result.height, result.width) for result in scanned], np.int32)
+    counts = np.cumsum([len(each.classes) for each in labels])
+    boxes = np.concatenate([each.boxes for each in labels]).astype(np.float32)
+    classes = np.concatenate([each.classes for each in labels]).astype(np.int32)
+    lengths = np.array([result.bytes for result in scanned], np.int64)
+    relative = [os.fsencode(_relative(path, description.root)) for path in paths]
+    return Index(
+        path_bytes=np.frombuffer(b"".join(encoded), np.uint8),
+        path_ends=np.cumsum([len(path) for path in encoded]),
+        sizes=sizes,
+        box_ends=counts,
+        all_boxes=boxes,
+        all_classes=classes,
+        names=description.names,
+        findings=findings,
+        fingerprint=_fingerprint(description.names, relative, sizes, lengths, counts, boxes, classes),
+        split=split,
+    )
+
+
+def _fingerprint(names: Sequence[str], paths: Sequence[bytes], *columns: np.ndarray) -> str:
+    """A hash of what is learned from: the same on every machine, another after any edit of a label."""
+    digest = hashlib.sha256(_FINGERPRINT)
+    for part in (*(name.encode() for name in names), b"", *paths):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    for column in columns:
+        digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _relative(path: str, root: Path) -> str:
+    start = f"{root}{os.sep}"
+    return path.removeprefix(start).replace(os.sep, "/")
+
+
+def _refuse_unknown(description: Description, split: str, labels: Sequence[Labels]) -> None:
+    unknown = [finding for each in labels for finding in each.unknown]
+    if unknown:
+        more = f"\n  ... and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        rows = "\n  ".join(map(str, unknown[:5]))
+        raise DataError(
+            f"{description.file}, {split}: {len(unknown)} label rows have a class that names does not have:\n  {rows}{more}"
+        )
+
+
+def _none_left(description: Description, split: str, findings: Sequence[Finding]) -> str:
+    first = "\n  ".join(map(str, findings[:3]))
+    return f"{description.file}, {split}: none of {len(findings)} pictures can be used, for example\n  {first}"

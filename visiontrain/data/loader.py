@@ -1,0 +1,156 @@
+"""Batches in a given order, made here or by worker processes that stay alive from epoch to epoch."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import cv2
+import torch
+from torch.utils.data import DataLoader
+
+from visiontrain.batch import Batch, collate
+from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.errors import VisionTrainError
+
+
+class Loader:
+    """Makes batches from lists of keys, in their order; the workers live until ``close``.
+
+    Args:
+        dataset: gives a sample for a key.
+        workers: processes; 0 makes the same samples in this one.
+        pin: copy batches to page-locked memory (for CUDA).
+        keep_samples: batches keep their samples without pixels, for evaluation.
+    """
+
+    def __init__(
+        self, dataset: TrainSet | EvalSet, workers: int = 0, pin: bool = False, *, keep_samples: bool = False
+    ) -> None:
+        self._keys = _Keys()
+        self._loader: DataLoader | None = DataLoader(
+            _Fetch(dataset, keep_samples),
+            batch_sampler=self._keys,
+            collate_fn=_as_is,
+            num_workers=workers,
+            pin_memory=pin,
+            persistent_workers=workers > 0,
+            worker_init_fn=_quiet_worker if workers else None,
+        )
+
+    def run(self, keys: Iterable[Sequence[Any]]) -> Iterator[Batch]:
+        """One batch per list of keys. A later call ends an earlier one.
+
+        Raises:
+            VisionTrainError: a sample could not be made (the error of the data set), or a worker died.
+        """
+        if self._loader is None:
+            raise VisionTrainError("this loader is closed; make another")
+        self._keys.lists = keys
+        yield from _checked(iter(self._loader))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader = None  # torch ends them as the last reference goes
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class EvaluationLoader:
+    """All samples of a split, ``batch`` at a time; each iteration is one pass, by the same workers."""
+
+    def __init__(self, dataset: EvalSet, batch: int, workers: int = 0, pin: bool = False) -> None:
+        self.dataset = dataset
+        self.batch = batch
+        self._loader = Loader(dataset, workers, pin, keep_samples=True)
+
+    def __len__(self) -> int:
+        return -(-len(self.dataset) // self.batch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        n = len(self.dataset)
+        return self._loader.run([range(first, min(first + self.batch, n)) for first in range(0, n, self.batch)])
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader.close()
+
+
+def training_loader(
+    dataset: TrainSet, micro_batches: Iterable[list[tuple[int, int]]], workers: int = 0, pin: bool = False
+) -> Iterator[Batch]:
+    """Batches for lists of (epoch, position), in order; the workers end with the iteration (``Loader`` keeps them)."""
+    with Loader(dataset, workers, pin) as loader:
+        yield from loader.run(micro_batches)
+
+
+def evaluation_loader(dataset: EvalSet, batch: int, workers: int = 0, pin: bool = False) -> EvaluationLoader:
+    """Batches of a split with their samples kept; may be iterated again and again."""
+    return EvaluationLoader(dataset, batch, workers, pin)
+
+
+class _Keys:
+    """The batch sampler of a DataLoader that outlives an epoch: what it yields is set before each."""
+
+    lists: Iterable[Sequence[Any]] = ()
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return (list(keys) for keys in self.lists)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: VisionTrainError
+
+
+class _Fetch(torch.utils.data.Dataset):
+    """A batch for a list of keys. An error for people travels as a value: torch would wrap it in a traceback."""
+
+    def __init__(self, dataset: TrainSet | EvalSet, keep_samples: bool) -> None:
+        self.dataset = dataset
+        self.keep_samples = keep_samples
+
+    def __getitems__(self, keys: list[Any]) -> Batch | _Failure:
+        try:
+            return collate([self.dataset[key] for key in keys], keep_samples=self.keep_samples)
+        except VisionTrainError as error:
+            return _Failure(error)
+
+
+def _as_is(batch: Batch | _Failure) -> Batch | _Failure:
+    return batch
+
+
+def _checked(batches: Iterator[Batch | _Failure]) -> Iterator[Batch]:
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise VisionTrainError(
+                f"{error} A worker that was killed usually ran out of memory: lower workers or batch, "
+                "or give the container more shared memory."
+            ) from error
+        if isinstance(batch, _Failure):
+            raise batch.error
+        yield batch
+
+
+def _quiet_worker(worker: int) -> None:
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+    # Ctrl-C and SIGTERM reach the whole group: the main process decides, and ends the workers after its checkpoint.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
