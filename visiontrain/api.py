@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,12 +33,18 @@ class Metrics(dict[str, float]):
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its ``folder``, the ``metrics`` of its best epoch, its ``record`` (run.json) and how it ended."""
+    """A finished run: its ``folder``, the ``metrics`` of its best epoch, ``per_class`` scores of it, and how it ended."""
 
     folder: Path
     metrics: Metrics
-    record: dict[str, Any]
     outcome: str
+    per_class: dict[str, dict[str, float | int | None]]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What run.json holds."""
+        content: dict[str, Any] = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        return content
 
     @property
     def best(self) -> Path:
@@ -135,7 +142,7 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run
     from visiontrain.training.run import train as train_detector
 
     result = train_detector(config, callbacks)
-    return Run(result.folder, Metrics(result.metrics), result.record, result.outcome)
+    return Run(result.folder, Metrics(result.metrics), result.outcome, result.per_class)
 
 
 def run_validation(config: ValConfig) -> Evaluation:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from visiontrain.config.files import write_settings
 from visiontrain.config.schema import ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.loader import EvaluationLoader
+from visiontrain.data.loader import evaluation_loader
 from visiontrain.distributed import choose_device
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -33,18 +37,19 @@ def validate(config: ValConfig) -> Evaluation:
     """
     device = choose_device(config.device)
     content = read_checkpoint(config.model)
-    model = model_of(content, config.model).to(device)
+    model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
     index, data = _read(config, content["settings"], model.class_names)
     imgsz = config.imgsz or int(content["settings"]["imgsz"])
     folder = run_folder(config.project, config.name or "val", config.exist_ok)
     write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
-    with Recorder([Console(), *([PlotsSink(folder)] if config.plots else [])]) as record:
+    workers = config.workers if config.workers >= 0 else min(8, os.cpu_count() or 1)
+    loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, device.type == "cuda")
+    with closing(loader), Recorder([Console(), *([PlotsSink(folder)] if config.plots else [])]) as record:
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
             record(Notice(f"{len(index.findings) - SHOWN} more findings in these labels", "warning"))
         record(EvaluationStarted(len(index)))
-        loader = EvaluationLoader(EvalSet(index, imgsz), config.batch, config.workers, pin=device.type == "cuda")
         evaluation = evaluate(
             model,
             loader,
