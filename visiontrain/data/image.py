@@ -1,6 +1,7 @@
 """Pictures from disk, and the two ways to resize one: all of training, validation and prediction read through here."""
 
-# ruff: noqa: PTH - paths are strings here: a million of them pass, and a Path each is slow
+# Paths are strings here: a million of them pass, and a Path each is slow.
+# ruff: noqa: PTH119, PTH122, PTH123
 from __future__ import annotations
 
 import os

@@ -1,6 +1,7 @@
 """The pictures of a split: folders searched to the bottom, list files, or several of them; sorted, each once."""
 
-# ruff: noqa: PTH - paths are strings here: a million of them pass, and a Path each is slow
+# Paths are strings here: a million of them pass, and a Path each is slow.
+# ruff: noqa: PTH110, PTH117, PTH118
 from __future__ import annotations
 
 import difflib
