@@ -27,7 +27,7 @@ def draw_pictures(pictures: Pictures) -> np.ndarray:
     images = pictures.images[:MOST]
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
-    width = min(SHEET // columns, 960)
+    width = min((SHEET - GAP) // columns - GAP, 960)
     aspect = float(np.median([image.shape[0] / image.shape[1] for image in images]))
     height = round(width * float(np.clip(aspect, 0.5, 1.5)))
     sheet = np.full((rows * (height + GAP) + GAP, columns * (width + GAP) + GAP, 3), 255, np.uint8)

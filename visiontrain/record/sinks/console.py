@@ -83,7 +83,6 @@ class Console:
     def _start(self, event: RunStarted) -> None:
         for sentence in event.plan:
             self._say(sentence)
-        self._say(f"Everything of this run goes to {event.folder}")
         self._folder = str(event.folder)
         self._began, self._first_epoch = self._now(), event.resumed_epoch
         self._table = Table(event.part_names, event.epochs, _width(self._stream), _colours(self._stream))

@@ -28,7 +28,7 @@ from visiontrain.record.files import write_json
 SCHEMA_VERSION = 1
 SCHEMAS = {"run.json": SCHEMA_VERSION, "updates.jsonl": 1, "metrics.csv": 1, "checkpoint": 1, "description": 1}
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
-MEASURED = ("data", "versions", "device", "memory", "shrinks", "speed")  # every other fact was computed
+MEASURED = ("data", "versions", "device")  # and NOTHING_YET; every other fact was computed
 HOW = {
     "given": "asked for, defaults included",
     "computed": "decided or calculated from what was given, before it happened",
@@ -133,7 +133,7 @@ class RunJson:
 
     def _merge(self, facts: dict[str, Any]) -> None:
         for key, value in facts.items():
-            section = "given" if key in GIVEN else "measured" if key in (*MEASURED, *_MEASURED_NOTHING) else "computed"
+            section = "given" if key in GIVEN else "measured" if key in (*MEASURED, *NOTHING_YET) else "computed"
             known = self._record[section].get(key)
             both = isinstance(known, dict) and isinstance(value, dict)
             self._record[section][key] = {**known, **value} if both else value
@@ -144,7 +144,7 @@ class RunJson:
         self._written = self._clock()
 
 
-_MEASURED_NOTHING: dict[str, Any] = {
+NOTHING_YET: dict[str, Any] = {
     **{key: value for key, value in asdict(Counters()).items() if key != "epoch"},
     "epochs": 0,
     "clipped": 0,
@@ -156,6 +156,7 @@ _MEASURED_NOTHING: dict[str, Any] = {
     "metrics": {"best": {}, "last": {}},
     "memory": {"peak": 0},
     "checkpoint": {},
+    "per_class": {},
 }
 
 
@@ -173,7 +174,7 @@ def _new_record(plan: tuple[str, ...]) -> dict[str, Any]:
         "how": HOW,
         "given": {},
         "computed": {},
-        "measured": json.loads(json.dumps(_MEASURED_NOTHING)),  # a deep copy
+        "measured": json.loads(json.dumps(NOTHING_YET)),  # a deep copy
         "warnings": [],
     }
 

@@ -1,0 +1,126 @@
+"""docs/contracts.md against real files: every key that is written is documented, every documented key is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from visiontrain.config.schema import TrainConfig, build
+from visiontrain.training.run import train
+
+NAMES = {bool: "bool", int: "int", float: "float", str: "str", list: "list", type(None): "null"}
+
+
+def documented(text: str, heading: str) -> dict[str, str]:
+    """Key -> type of the table under ``heading``."""
+    section = re.split(rf"^#+ {re.escape(heading)}.*$", text, flags=re.MULTILINE)[1]
+    table = re.split(r"^#", section, flags=re.MULTILINE)[0]
+    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    return {key: kind for key, kind, *_ in rows[2:]}
+
+
+def differences(value: dict, table: dict[str, str], parent: str = "") -> list[str]:
+    """What ``value`` has that the table does not describe so, and what the table asks for that it lacks."""
+    found = []
+    for key, item in value.items():
+        name = parent + str(key)
+        if name not in table:
+            found.append(f"{name} is not documented")
+        elif not fits(item, table[name]):
+            found.append(f"{name} is {item!r:.40}, documented as {table[name]}")
+        elif table[name] == "object":
+            found += differences(item, table, name + ".")
+    own = [name for name in table if name.startswith(parent) and "." not in name[len(parent) :]]
+    missing = [name for name in own if name[len(parent) :] not in value and "optional" not in table[name]]
+    return found + [f"{name} is documented but missing" for name in missing]
+
+
+def fits(item: object, kind: str) -> bool:
+    kinds = kind.removesuffix(", optional").split(" or ")
+    if isinstance(item, dict):
+        tensors = bool(item) and all(isinstance(tensor, torch.Tensor) for tensor in item.values())
+        return bool({"map", "object"} & set(kinds)) or (kinds == ["tensors"] and tensors)
+    return NAMES[type(item)] in kinds or (type(item) is int and "float" in kinds)
+
+
+def number(text: str) -> object:
+    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+
+
+@pytest.fixture(scope="module")
+def contracts(checkout) -> str:
+    return (checkout / "docs" / "contracts.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a real run: two epochs on six pictures."""
+    root = tmp_path_factory.mktemp("contracts")
+    for split, count in (("train", 6), ("val", 2)):
+        for kind in ("images", "labels"):
+            (root / kind / split).mkdir(parents=True)
+        for index in range(count):
+            picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+            cv2.imwrite(str(root / "images" / split / f"{index}.png"), picture)
+            (root / "labels" / split / f"{index}.txt").write_text(f"{index % 2} 0.5 0.5 0.5 0.5\n")
+    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [cat, dog]\n")
+    settings = {"data": str(root / "data.yaml"), "project": str(root / "runs"), "device": "cpu", "workers": 0}
+    return train(build(TrainConfig, {**settings, "epochs": 2, "batch": 2, "nbs": 4, "imgsz": 64})).folder
+
+
+@pytest.mark.parametrize("name", ["weights/last.pt", "weights/best.pt"])
+def test_checkpoint(run, contracts, name):
+    content = torch.load(run / name, weights_only=True)
+    assert differences(content, documented(contracts, name)) == []
+
+
+def test_run_json(run, contracts):
+    record = json.loads((run / "run.json").read_text("utf-8"))
+    assert differences(record, documented(contracts, "run.json")) == []
+
+
+def test_the_versions_in_run_json_are_those_of_the_document(run, contracts):
+    schemas = json.loads((run / "run.json").read_text("utf-8"))["schemas"]
+    written = {name.lower(): int(v) for name, v in re.findall(r"^## (.+) \(version (\d+)\)$", contracts, re.MULTILINE)}
+    assert {name.removesuffix(" yaml"): version for name, version in written.items()} == schemas
+
+
+def test_updates_jsonl(run, contracts):
+    rows = [json.loads(line) for line in (run / "updates.jsonl").read_text("utf-8").splitlines()]
+    assert [row["updates_attempted"] for row in rows] == list(range(1, len(rows) + 1))
+    assert [differences(row, documented(contracts, "updates.jsonl")) for row in rows] == [[]] * len(rows)
+
+
+def test_metrics_csv(run, contracts):
+    table = documented(contracts, "metrics.csv")
+    with (run / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(table)
+    read = [{key: number(text) for key, text in row.items()} for row in rows]
+    assert [differences(row, table) for row in read] == [[], []]
+
+
+def test_shipped_descriptions(checkout, contracts):
+    table = documented(contracts, "Description YAML")
+    files = sorted((checkout / "datasets").glob("*.yaml"))
+    assert files
+    for file in files:
+        assert differences(yaml.safe_load(file.read_text("utf-8")), table) == [], file.name
+
+
+def test_the_comparison_sees_what_is_missing_added_or_of_another_type():
+    table = {"a": "int", "b": "object", "b.c": "float", "d": "str, optional", "e": "float or null"}
+    assert differences({"a": 1, "b": {"c": 2}, "e": None}, table) == []
+    assert differences({"a": "1", "b": {"c": True, "f": 0}}, table) == [
+        "a is '1', documented as int",
+        "b.c is True, documented as float",
+        "b.f is not documented",
+        "e is documented but missing",
+    ]
