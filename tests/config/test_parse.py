@@ -1,0 +1,217 @@
+"""Words, files and keywords: what people type, and what they are told (CFG-01, CFG-03, CFG-04 of the known failures)."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from visiontrain.config.files import to_yaml
+from visiontrain.config.parse import parse_keywords, parse_words
+from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.errors import ConfigError
+
+
+def train(*words):
+    return parse_words(TrainConfig, ["data=d.yaml", *words])
+
+
+def complaint(*words, settings=TrainConfig) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_words(settings, words if settings is not TrainConfig else ["data=d.yaml", *words])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "value"),
+    [
+        ("lr0=1e-3", "lr0", 0.001),
+        ("lr0=.5", "lr0", 0.5),
+        ("val=no", "val", False),
+        ("val=Off", "val", False),
+        ("exist_ok=1", "exist_ok", True),
+        ("amp=False", "amp", False),
+        ("epochs=010", "epochs", 10),
+        ("name=no", "name", "no"),
+        ("name=1e-3", "name", "1e-3"),
+        ("name='my run'", "name", "my run"),
+        ('name="my run"', "name", "my run"),
+        ("name=", "name", ""),
+        (" batch = 4 ", "batch", 4),
+        ("optimizer=sgd", "optimizer", "SGD"),
+        ("optimizer=ADAMW", "optimizer", "AdamW"),
+        ("workers=auto", "workers", -1),
+        ("workers=0", "workers", 0),
+        ("deterministic=auto", "deterministic", None),
+        ("deterministic=yes", "deterministic", True),
+        ("resume=True", "resume", "true"),
+        ("resume=no", "resume", ""),
+        ("resume=runs/train/run/weights/last.pt", "resume", "runs/train/run/weights/last.pt"),
+        ("device=0", "device", "0"),
+        ("device=cuda:1", "device", "cuda:1"),
+        ("save_period=-1", "save_period", -1),
+    ],
+)
+def test_words_mean_what_people_expect(word, name, value):
+    got = train(word).leaves()[name]
+    assert got == value and type(got) is type(value)
+
+
+def test_an_equals_sign_may_stand_in_a_value():
+    assert parse_words(TrainConfig, ["data='a=b/data.yaml'"]).data == "a=b/data.yaml"
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "instead"),
+    [
+        (["batch", "8"], "'batch 8'", "batch=8"),
+        (["batch=", "8"], "'batch= 8'", "batch=8"),
+        (["momentum", "=0.9"], "'momentum =0.9'", "momentum=0.9"),
+        (["momentum", "=", "0.9"], "'momentum = 0.9'", "momentum=0.9"),
+        (["--batch", "8"], "'--batch 8'", "write batch=8"),
+        (["--batch=8"], "'--batch=8'", "write batch=8"),
+        (["-batch=8"], "'-batch=8'", "write batch=8"),
+        (["--exist-ok"], "'--exist-ok'", "write exist_ok=True"),
+        (["\u2013batch", "8"], "8'", "en dash, U+2013"),
+        (["batch"], "'batch'", "write batch=16"),
+        (["batch="], "'batch='", "write batch=16"),
+        (["my.yaml"], "'my.yaml'", "write data=my.yaml"),
+        (["best.pt"], "'best.pt'", "write model=best.pt"),
+        (["=8"], "'=8'", "no name before ="),
+        (["--batch-size", "8"], "'--batch-size 8'", "write batch=8"),
+    ],
+)
+def test_what_is_typed_wrong_is_answered_with_what_to_type(words, typed, instead):
+    said = complaint(*words)
+    assert typed in said and instead in said and "\n" not in said
+
+
+def test_a_mistake_does_not_swallow_the_next_setting():
+    said = complaint("--amp", "batch=0")
+    assert "'--amp'" in said and "batch=0: must be at least 1" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "allowed"),
+    [
+        ("degrees=none", "between 0 and 180"),
+        ("warmup_epochs=1e309", "a finite number"),
+        ("lr0=nan", "a finite number"),
+        ("batch=0", "at least 1"),
+        ("imgsz=-1", "at least 32"),
+        ("epochs=1.5", "a whole number"),
+        ("epochs=", "no value after ="),
+        ("workers=-3", "at least 0"),
+        ("close_mosaic=none", "a whole number"),
+        ("amp=maybe", "true or false"),
+        ("optimizer=Lion", "auto, SGD or AdamW"),
+        ("last_window=pad", "use or drop"),
+        ("momentum=1", "below 1"),
+        ("lr0=0", "above 0"),
+        ("save_period=0", "at least 1, or -1"),
+        ("name=../x", "leave out /"),
+        ("device=mps", "never run on mps"),
+        ("device=0,1", "trains on one device"),
+        ("device=tpu", "auto, cpu, cuda, cuda:N or N"),
+        ("batch=auto", "a whole number"),
+        ("data2={dataset.location}/data.yaml", "no setting 'data2'; did you mean data?"),
+    ],
+)
+def test_a_bad_value_is_answered_with_what_is_allowed(word, allowed):
+    said = complaint(word)
+    assert said.startswith((word, repr(word))) and allowed in said
+
+
+def test_a_placeholder_that_was_not_filled_in_is_named():
+    with pytest.raises(ConfigError, match=r"\{dataset.location\} stands for something"):
+        parse_words(TrainConfig, ["data={dataset.location}/data.yaml"])
+
+
+def test_all_problems_are_reported_at_once():
+    said = complaint("bacth=8", "lr0=x", "epochs=0", "--nbs", "64", "epochs=3", "cache=ram").splitlines()
+    assert len(said) == 6
+    for part in (
+        "did you mean batch?",
+        "lr0=x: takes a number above 0",
+        "epochs=0",
+        "write nbs=64",
+        "given twice",
+        "cache",
+    ):
+        assert any(part in line for line in said), part
+
+
+def test_what_is_missing_is_said_with_an_example():
+    assert complaint(settings=ValConfig).startswith("model is missing")
+    with pytest.raises(ConfigError, match=r"data is missing.*visiontrain train data=shapes"):
+        parse_words(TrainConfig, [])
+    assert parse_words(TrainConfig, ["resume=true"]).resume == "true"
+    assert parse_words(PlanConfig, []).batch == 16
+
+
+def test_a_file_lies_under_the_words(tmp_path):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("lr0: 1e-3\nval: no\nepochs: 010\nname: no\nbatch: 4\n")
+    config = train(f"cfg={file}", "batch=8")
+    assert (config.optim.lr0, config.val, config.epochs, config.output.name) == (0.001, False, 10, "no")
+    assert config.batch == 8
+    assert config.given == {"data", "lr0", "val", "epochs", "name", "batch"}
+
+
+def test_mistakes_in_a_file_are_named_by_line(tmp_path):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("lr0: x\nbacth: 4\nepochs: 3\nepochs: 4\nscale: [1, 2]\n")
+    said = complaint(f"cfg={file}", "momentum=2")
+    for part in (
+        "line 1: lr0: x: takes a number",
+        "line 2: bacth: 4: no setting",
+        "line 4: epochs: 4: epochs is given twice",
+    ):
+        assert f"{file}, {part}" in said
+    assert "line 5: scale takes one value" in said and "momentum=2" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "there is no such file"), ("a: [", "not readable as YAML"), ("- 1", "must hold lines")]
+)
+def test_a_file_that_cannot_be_used_is_an_error(tmp_path, content, said):
+    file = tmp_path / "recipe.yaml"
+    if content is not None:
+        file.write_text(content)
+    assert said in complaint(f"cfg={file}", "batch=0")
+    assert "batch=0" in complaint(f"cfg={file}", "batch=0")  # and the rest is still checked
+
+
+def test_args_yaml_of_a_run_can_be_given_back(tmp_path):
+    config = train("lr0=1e-5", "seed=3", "name=no", "amp=false", "workers=2")
+    file = tmp_path / "args.yaml"
+    file.write_text(to_yaml(config.leaves()))
+    assert parse_words(TrainConfig, [f"cfg={file}"]) == config
+    assert yaml.safe_load(file.read_text()) == config.leaves()
+
+
+def test_default_yaml_means_the_defaults(checkout):
+    assert train(f"cfg={checkout / 'cfg' / 'default.yaml'}") == train()
+
+
+def test_keywords_are_checked_as_words_are(tmp_path):
+    config = parse_keywords(TrainConfig, {"data": tmp_path / "d.yaml", "batch": 8, "resume": False, "device": 0})
+    assert (config.data, config.batch, config.resume, config.device) == (str(tmp_path / "d.yaml"), 8, "", "0")
+    assert parse_keywords(TrainConfig, {"data": "d", "lr0": 1, "epochs": 3.0}).epochs == 3
+    with pytest.raises(ConfigError) as caught:
+        parse_keywords(
+            TrainConfig, {"data": "d", "batch": True, "bacth": 8, "epochs": 1.5, "name": 3, "device": [0, 1]}
+        )
+    said = str(caught.value)
+    for part in (
+        "batch=True: takes a whole number",
+        "did you mean batch",
+        "epochs=1.5",
+        "name=3: takes text",
+        "one device",
+    ):
+        assert part in said
+
+
+def test_cfg01_a_learning_rate_that_was_given_is_known_as_given():
+    assert "lr0" in train("lr0=0.01").given
+    assert "lr0" not in train().given

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import visiontrain
+from visiontrain import api
+from visiontrain.api import YOLO, Metrics, Run
+from visiontrain.errors import ConfigError
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """The settings that reach training, and a run that it leaves."""
+    seen = []
+
+    def train(config, callbacks=()):
+        seen.append(config)
+        (tmp_path / "weights").mkdir()
+        (tmp_path / "weights" / "best.pt").touch()
+        return Run(tmp_path, Metrics(ap=0.5), "finished", {})
+
+    monkeypatch.setattr(api, "run_training", train)
+    return seen
+
+
+def test_train_takes_the_names_of_the_command_line(trained):
+    run = visiontrain.train(data="shapes", batch=8, lr0=1e-3)
+    assert run.metrics["ap"] == run.metrics.ap == run.metrics.map == 0.5
+    assert (trained[0].batch, trained[0].optim.lr0, trained[0].model) == (8, 0.001, "yolov8n")
+
+
+def test_unknown_names_are_refused_as_on_the_command_line(trained):
+    with pytest.raises(ConfigError, match="did you mean batch"):
+        visiontrain.train(data="shapes", bacth=8)
+    assert not trained
+
+
+def test_yolo_brings_its_model_and_then_stands_for_the_best_checkpoint(trained, tmp_path, monkeypatch):
+    model = YOLO("yolov8s")
+    model.train(data="shapes")
+    assert trained[0].model == "yolov8s"
+    assert model.model == str(tmp_path / "weights" / "best.pt")
+    seen = []
+    monkeypatch.setattr(api, "run_validation", seen.append)
+    model.val(split="train")
+    assert (seen[0].model, seen[0].split) == (model.model, "train")
+
+
+def test_plan_from_python():
+    assert visiontrain.plan(batch=8, images=640).updates_per_epoch == 10
+
+
+def test_a_metric_that_is_not_there_is_named():
+    with pytest.raises(AttributeError, match="no metric 'map90'; there are ap, ap50"):
+        _ = Metrics(ap=0.5, ap50=0.8).map90
+
+
+def test_record_and_plots_come_from_the_folder(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps({"outcome": "finished"}))
+    run = Run(tmp_path, Metrics(), "finished", {})
+    assert run.record == {"outcome": "finished"}
+    assert run.plot() == [] and "plots=False" in capsys.readouterr().out
+    (tmp_path / "results.png").touch()
+    assert run.plot() == [tmp_path / "results.png"]
+    assert str(tmp_path / "results.png") in capsys.readouterr().out
+
+
+def test_figures_show_inline_in_a_notebook(tmp_path, monkeypatch):
+    shown = []
+    display = SimpleNamespace(Image=lambda filename: filename, display=lambda *images: shown.extend(images))
+    kernel = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(__import__("sys").modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
+    monkeypatch.setitem(__import__("sys").modules, "IPython.display", display)
+    (tmp_path / "results.png").touch()
+    Run(tmp_path, Metrics(), "finished", {}).plot()
+    assert shown == [str(tmp_path / "results.png")]
+
+
+def test_an_unknown_public_name_is_an_error():
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = visiontrain.trian

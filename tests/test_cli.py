@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import visiontrain
+from visiontrain import api, cli
+from visiontrain.config.help import VERBS
+from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.values import leaves_of
+from visiontrain.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    OutOfMemory,
+    TrainingStopped,
+    VisionTrainError,
+    WeightsError,
+)
+
+
+def run(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "visiontrain", *words], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
+def test_help_lists_the_verbs_that_work(words, capsys):
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    for verb in ("train", "val", "plan", "help", "version"):
+        assert f"\n  {verb} " in said
+    for verb in ("predict", "export", "check", "convert", "compare"):
+        assert f"\n  {verb} " not in said
+
+
+@pytest.mark.parametrize(("verb", "settings"), [("train", TrainConfig), ("val", ValConfig), ("plan", PlanConfig)])
+@pytest.mark.parametrize("form", [("help", "{}"), ("{}", "--help"), ("{}", "-h"), ("{}", "data=x", "help")])
+def test_help_of_a_verb_lists_its_settings_and_nothing_else(verb, settings, form, capsys):
+    assert cli.main([word.format(verb) for word in form]) == 0
+    said = capsys.readouterr().out
+    listed = [line.split("=")[0].strip() for line in said.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert listed == list(leaves_of(settings))
+    assert max(map(len, said.splitlines())) <= 118
+
+
+def test_help_shows_default_range_and_group(capsys):
+    cli.main(["help", "train"])
+    said = capsys.readouterr().out
+    assert "batch=16" in said and "[at least 1]" in said and "\nAugmentation\n" in said
+    assert "workers=auto" in said and "[use or drop]" in said
+
+
+def test_every_example_of_the_help_is_accepted():
+    from visiontrain.config.parse import parse_words
+
+    for settings, _, example in VERBS.values():
+        if settings:
+            parse_words(settings, example.split()[2:])
+
+
+def test_version(capsys):
+    assert cli.main(["version"]) == cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"visiontrain {visiontrain.__version__}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian", "data=x"], "did you mean train?"),
+        (["data=x", "train"], "the verb comes first, for example visiontrain train data=x"),
+        (["predict"], "the verbs are train, val, plan, help, version"),
+        (["help", "trian"], "did you mean train?"),
+        (["train", "bacth=8"], "did you mean batch?"),
+        (["train", "data=x", "device=mps"], "mps"),
+    ],
+)
+def test_usage_mistakes_give_code_2_and_no_traceback(words, said, capsys):
+    assert cli.main(words) == 2
+    streams = capsys.readouterr()
+    assert said in streams.err and not streams.out
+
+
+def test_no_words_show_the_help_and_fail(capsys):
+    assert cli.main([]) == 2
+    assert "visiontrain VERB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["help", "train"], ["train", "bacth=8"], ["plan", "batch=8", "images=1000"], ["version"]]
+)
+def test_what_is_answered_at_once_loads_no_torch(words):
+    code = (
+        "import sys; from visiontrain.cli import main; main(sys.argv[1:]);"
+        "print([m for m in ('torch', 'cv2', 'numpy') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_m_exits_with_the_code():
+    assert run("trian").returncode == 2
+    assert run("version").stdout.strip() == f"visiontrain {visiontrain.__version__}"
+
+
+def test_plan_prints_sentences_and_counts(capsys):
+    assert cli.main(["plan", "batch=8", "images=118287"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("8 images x 8 micro-batches x 1 rank = 64 images per update (nbs 64); 118287 images = 14786")
+    assert "nothing about memory or speed" in said
+
+
+def test_plan_ends_with_one_line_of_json(capsys):
+    assert cli.main(["plan", "batch=24", "images=1000", "format=json"]) == 0
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (facts["accumulate"], facts["images_per_update"], facts["updates_per_epoch"]) == (3, 72, 14)
+    assert facts["weight_decay"] == pytest.approx(5e-4 * 72 / 64)
+
+
+def test_plan_refuses_a_batch_that_ranks_cannot_share(capsys):
+    assert cli.main(["plan", "batch=7", "ranks=2"]) == 2
+    assert "6 and 8" in capsys.readouterr().err
+
+
+def test_plan_counts_the_images_that_are_there(shared, capsys):
+    assert cli.main(["plan", f"data={shared / 'data' / 'bccd' / 'data.yaml'}", "batch=8", "format=json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["images"] == 205
+
+
+def test_plan_takes_the_count_of_the_description_where_images_are_elsewhere(tmp_path, capsys):
+    file = tmp_path / "big.yaml"
+    file.write_text("path: nowhere\ntrain: images\nval: images\nnames: [cat]\nimages: {train: 118287}\n")
+    assert cli.main(["plan", f"data={file}", "format=json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["images"] == 118287
+    file.write_text("path: nowhere\ntrain: images\nval: images\nnames: [cat]\n")
+    assert cli.main(["plan", f"data={file}"]) == 3
+    assert cli.main(["plan", f"data={file}", "images=10"]) == 0  # counted by the user: the data is not touched
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (DataError("x"), 3),
+        (WeightsError("x"), 4),
+        (OutOfMemory("x"), 5),
+        (TrainingStopped("x"), 1),
+        (VisionTrainError("x"), 1),
+        (Interrupted("x"), 130),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error, code, monkeypatch, capsys):
+    def fail(config):
+        raise error
+
+    monkeypatch.setattr(api, "run_training", fail)
+    assert cli.main(["train", "data=x"]) == code
+    said = capsys.readouterr().err
+    assert said.startswith("visiontrain: ") and "Traceback" not in said
+
+
+def test_a_fault_of_ours_shows_its_traceback():
+    code = (
+        "import sys, visiontrain.api as api, visiontrain.cli as cli\n"
+        "api.run_plan = lambda config: 1 / 0\n"
+        "sys.exit(cli.main(['plan']))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 1 and "ZeroDivisionError" in result.stderr
+
+
+def test_words_arrive_in_the_settings(monkeypatch):
+    seen = []
+    monkeypatch.setattr(api, "run_training", seen.append)
+    assert cli.main(["train", "data=x", "batch=8", "lr0=1e-3"]) == 0
+    assert (seen[0].batch, seen[0].optim.lr0, seen[0].given) == (8, 0.001, {"data", "batch", "lr0"})
+
+
+def test_missing_data_and_weights_have_their_codes(tmp_path):
+    assert cli.main(["val", f"model={tmp_path / 'none.pt'}", "data=shapes"]) == 4
+    assert cli.main(["train", f"data={tmp_path / 'none.yaml'}", f"project={tmp_path}"]) == 3
