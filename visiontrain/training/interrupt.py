@@ -1,0 +1,53 @@
+"""Ctrl-C and SIGTERM: heard at any time, obeyed only where nothing is half done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop(BaseException):
+    """Leaves the open window; no ordinary handler catches it on the way."""
+
+
+class Interrupt:
+    """Listens for the signals while ``listening``; raises Stop inside ``may_stop``, at once or on entering."""
+
+    def __init__(self) -> None:
+        self.heard: str = ""
+        self._open = False
+
+    @contextmanager
+    def listening(self) -> Iterator[Interrupt]:
+        """Take over the signals; outside the main thread Python delivers none, so there is nothing to take over."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def may_stop(self) -> Iterator[None]:
+        """A stretch of work that can be thrown away and done again."""
+        self._open = True
+        try:
+            if self.heard:
+                raise Stop
+            yield
+        finally:
+            self._open = False
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.heard = signal.Signals(number).name
+        if self._open:
+            self._open = False
+            raise Stop

@@ -1,0 +1,76 @@
+"""Going on with a run: which checkpoint, which settings may change, which may not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from visiontrain.config.schema import TrainConfig, build
+from visiontrain.errors import ConfigError, WeightsError
+from visiontrain.models.weights import read_checkpoint
+
+# These do not touch what a window computes; every other setting stays as the run began.
+MAY_CHANGE = frozenset(
+    "resume data device workers patience plots save_period save_minutes val project name exist_ok".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """An interrupted run: its checkpoint and content, its folder, the settings it goes on with, and what was changed."""
+
+    path: Path
+    content: dict[str, Any]
+    folder: Path
+    config: TrainConfig
+    changes: tuple[str, ...]
+
+
+def resume(config: TrainConfig) -> Resumed:
+    """Find and read the checkpoint that ``resume=`` means and merge the settings given now into the run's.
+
+    Raises:
+        ConfigError: a setting that cannot change was given another value.
+        WeightsError: no checkpoint, or one that cannot be resumed.
+    """
+    path = newest(config.output.project) if config.resume == "true" else Path(config.resume)
+    content = read_checkpoint(path)
+    if content["kind"] != "training":
+        raise WeightsError(f"{path}: holds finished weights only and cannot be resumed; give the run's last.pt.")
+    if path.parent.name != "weights":
+        raise WeightsError(f"{path}: a run is resumed in its own folder; give RUN/weights/last.pt, not a copy elsewhere.")
+    stored = content["settings"]
+    now = {name: value for name, value in config.leaves().items() if name in config.given}
+    changed = {n: v for n, v in now.items() if n != "resume" and n in stored and stored[n] != v}
+    _refuse(changed, stored, path)
+    merged = {**stored, **{n: v for n, v in changed.items() if n not in ("project", "name", "exist_ok")}}
+    given = frozenset(content["given"]) | (config.given - {"resume"})
+    resumed = replace(build(TrainConfig, {**merged, "resume": ""}), given=given)
+    told = tuple(f"{n}: {stored[n]} before, {v} from now on" for n, v in sorted(changed.items()))
+    return Resumed(path, content, path.parent.parent, resumed, told)
+
+
+def newest(project: str) -> Path:
+    """The last.pt written last among the runs of a project.
+
+    Raises:
+        WeightsError: there is none.
+    """
+    found = sorted(Path(project).glob("*/weights/last.pt"), key=lambda p: p.stat().st_mtime)
+    if not found:
+        raise WeightsError(
+            f"resume=true: no */weights/last.pt under {project}. Give the checkpoint: resume=RUN/weights/last.pt"
+        )
+    return found[-1]
+
+
+def _refuse(changed: dict[str, Any], stored: dict[str, Any], path: Path) -> None:
+    fixed = sorted(set(changed) - MAY_CHANGE)
+    if fixed:
+        lines = [f"{n}={changed[n]}: this run was begun with {n}={stored[n]}" for n in fixed]
+        raise ConfigError(
+            "\n".join(lines)
+            + f"\nA resumed run ({path}) goes on as it began, bit for bit; only {', '.join(sorted(MAY_CHANGE - {'resume'}))} may "
+            f"change. Leave the setting out, or start a new run with model={path}."
+        )

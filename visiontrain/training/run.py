@@ -1,0 +1,385 @@
+"""A training run from settings to result: the recipe, top to bottom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from visiontrain.config.files import to_yaml
+from visiontrain.config.schema import TrainConfig
+from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.description import load_description
+from visiontrain.data.index import Index, read_split
+from visiontrain.data.loader import EvaluationLoader, evaluation_loader, training_loader
+from visiontrain.data.sampler import WindowSampler, permutation
+from visiontrain.distributed import Ranks, choose_device
+from visiontrain.errors import ConfigError, Interrupted, WeightsError
+from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.losses import LOSSES
+from visiontrain.memory import peak_bytes, peak_is_of
+from visiontrain.models import build_model, model_names
+from visiontrain.models.detector import Detector
+from visiontrain.models.weights import load_model
+from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Event, Notice, RunEnded, RunStarted
+from visiontrain.record.files import run_folder, write_text
+from visiontrain.record.run import Recorder, default_sinks, trim
+from visiontrain.training.checkpoint import About, TrainState, restore, versions
+from visiontrain.training.determinism import reproducible
+from visiontrain.training.ema import EMA
+from visiontrain.training.fit import Job, fit, out_of_patience
+from visiontrain.training.interrupt import Interrupt
+from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
+from visiontrain.training.pictures import first_batches, labels_and_predictions
+from visiontrain.training.plan import Plan, make_plan
+from visiontrain.training.precision import Precision, choose_precision
+from visiontrain.training.resume import Resumed, resume
+from visiontrain.training.schedule import Schedule, horizon
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to: its folder, the metrics of the best epoch, how it ended, per-class results of best.pt."""
+
+    folder: Path
+    metrics: dict[str, float]
+    outcome: str
+    per_class: dict[str, dict[str, float | int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is known before the first window."""
+
+    config: TrainConfig
+    folder: Path
+    ranks: Ranks
+    train: Index
+    val: Index
+    val_loader: EvaluationLoader
+    plan: Plan
+    optimizer: Choice
+    precision: Precision
+    resumed: Resumed | None
+
+    @property
+    def workers(self) -> int:
+        return loader_workers(self.config)
+
+    @property
+    def deterministic(self) -> bool:
+        wanted = self.config.deterministic
+        return self.ranks.device.type == "cpu" if wanted is None else wanted
+
+
+def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()) -> RunResult:
+    """Train a detector.
+
+    Args:
+        config: settings; with ``resume`` those of the interrupted run, under what was given now.
+        callbacks: called with every event of the run (visiontrain.record.events).
+
+    Raises:
+        ConfigError: settings that contradict each other or this machine.
+        DataError: pictures or labels cannot be used.
+        WeightsError: a checkpoint cannot be used.
+        TrainingStopped: ten windows in a row were not finite.
+        Interrupted: Ctrl-C or SIGTERM; last.pt has been written.
+    """
+    resumed = resume(config) if config.resume else None
+    setup = prepare(resumed.config if resumed else config, resumed)
+    with ExitStack() as stack:
+        record = stack.enter_context(
+            Recorder([*default_sinks(setup.folder, setup.config.output.plots), *callbacks])
+        )
+        stack.callback(setup.val_loader.close)
+        interrupt = stack.enter_context(Interrupt().listening())
+        stack.enter_context(reproducible(setup.deterministic))
+        job = begin(setup, record, interrupt)
+        try:
+            outcome = "stopped early" if out_of_patience(job) else fit(job)
+        except BaseException as error:
+            record(RunEnded("failed", f"{type(error).__name__}: {error}"))
+            raise
+        if outcome == "interrupted":
+            reason = f"{interrupt.heard}; go on with: visiontrain train resume={job.last}"
+            record(RunEnded(outcome, reason))
+            raise Interrupted(reason)
+        return finish(setup, job, record, outcome)
+
+
+def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
+    """Look at data, device and folder; nothing is trained and no model built."""
+    if not config.data:
+        raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
+    ranks = Ranks(choose_device(config.device))
+    description = load_description(config.data)
+    train_index, val_index = read_split(description, "train"), read_split(description, "val")
+    plan = make_plan(
+        batch=config.batch,
+        nbs=config.nbs,
+        images=len(train_index),
+        epochs=config.epochs,
+        weight_decay=config.optim.weight_decay,
+        warmup_epochs=config.optim.warmup_epochs,
+        last_window=config.last_window,
+        ranks=ranks.size,
+    )
+    choice = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(description.names))
+    if resumed:
+        _same_data(resumed, train_index)
+    output = config.output
+    folder = resumed.folder if resumed else run_folder(output.project, output.name, output.exist_ok)
+    precision = choose_precision(ranks.device, config.amp)
+    loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, loader_workers(config))
+    return Setup(config, folder, ranks, train_index, val_index, loader, plan, choice, precision, resumed)
+
+
+def loader_workers(config: TrainConfig) -> int:
+    """Loader processes: as set, or one for each core, at most 8."""
+    return config.workers if config.workers >= 0 else min(8, os.cpu_count() or 1)
+
+
+def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
+    """Build the model and all that training changes, say the plan, and set everything up for the loop."""
+    config, plan, device = setup.config, setup.plan, setup.ranks.device
+    optim = setup.optimizer.config
+    torch.manual_seed(config.seed)
+    model = starting_model(config, setup.train.names).to(device, memory_format=torch.channels_last)
+    state = TrainState(model, EMA(model), build_optimizer(model, optim, plan.weight_decay_used), setup.precision)
+    if setup.resumed:
+        restore(state, setup.resumed.content, setup.resumed.path)
+    trim(setup.folder, replace(state.counters(), epoch=state.epoch))
+    (setup.folder / "weights").mkdir(exist_ok=True)
+    write_text(setup.folder / "args.yaml", to_yaml(config.leaves()))
+    criterion = LOSSES[model.loss](config.loss)
+    record(
+        RunStarted(
+            folder=setup.folder,
+            plan=sentences(setup, model),
+            facts=facts(setup, model),
+            epochs=plan.epochs,
+            images_per_epoch=len(setup.train),
+            part_names=criterion.part_names,
+            resumed_epoch=state.epoch,
+        )
+    )
+    for notice in notices(setup):
+        record(notice)
+    return Job(
+        config=config,
+        plan=plan,
+        schedule=schedule_of(setup),
+        horizon=horizon(plan.images_planned),
+        ranks=setup.ranks,
+        criterion=criterion,
+        state=state,
+        micro_batches=micro_batches(setup, state),
+        evaluate=lambda: score(setup, state.ema.model, record).metrics,
+        show=first_batches(record, setup.train.names) if config.output.plots and not setup.resumed else _nothing,
+        record=record,
+        interrupt=interrupt,
+        about=About(config.leaves(), sorted(config.given), plan.facts(), setup.train.fingerprint),
+        folder=setup.folder,
+    )
+
+
+def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
+    """Score best.pt once more, draw it, and close the record."""
+    best = job.folder / "weights" / "best.pt"
+    with job.interrupt.may_stop():
+        result = score(setup, load_model(best).to(setup.ranks.device, memory_format=torch.channels_last), record)
+    record(result.curves)
+    if setup.config.output.plots:
+        for pictures in labels_and_predictions(setup.val, result.found):
+            record(pictures)
+    reason = {
+        "finished": f"all {job.plan.epochs} epochs",
+        "stopped early": f"no better AP for {job.state.epochs_without_improvement} epochs (patience)",
+    }[outcome]
+    record(RunEnded(outcome, reason, {"per_class": result.per_class}))
+    return RunResult(job.folder, result.metrics, outcome, result.per_class)
+
+
+def micro_batches(setup: Setup, state: TrainState) -> Iterator[Any]:
+    """The micro-batches of every window that is left, epoch after epoch, as one stream."""
+    config, plan = setup.config, setup.plan
+    dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=plan.epochs)
+
+    def positions() -> Iterator[list[tuple[int, int]]]:
+        for epoch in range(state_epoch, plan.epochs):
+            first = state_position if epoch == state_epoch else 0
+            yield from WindowSampler([w for w in plan.windows(epoch) if w[0] >= first], plan.batch, epoch)
+
+    state_epoch, state_position = state.epoch, state.position  # as they are now, not when the loader gets there
+    return iter(training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda"))
+
+
+def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Evaluation:
+    """Evaluate on the val split, with a bar."""
+    config = setup.config
+    record(EvaluationStarted(len(setup.val)))
+    result = evaluate(
+        model,
+        setup.val_loader,
+        device=setup.ranks.device,
+        scoring=config.scoring,
+        class_names=setup.val.names,
+        index=setup.val,
+        on_progress=lambda images: record(EvaluationProgress(images)),
+        autocast=setup.precision.autocast,
+    )
+    for text in result.notices:
+        record(Notice(text, "warning"))
+    return result
+
+
+def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
+    """Fresh weights for a model's name, the checkpoint's for a path.
+
+    Raises:
+        WeightsError: a checkpoint with other classes than the data.
+    """
+    if config.model in model_names() or not config.model.endswith(".pt"):
+        return build_model(config.model, class_names)
+    model = load_model(config.model)
+    if model.class_names != tuple(class_names):
+        raise WeightsError(
+            f"model={config.model}: was trained on {len(model.class_names)} classes ({', '.join(model.class_names[:5])}...), "
+            f"the data has {len(class_names)} ({', '.join(class_names[:5])}...). This version starts from a checkpoint only "
+            "where classes are the same, in the same order; use a model's name to start from scratch."
+        )
+    return model.train()
+
+
+def schedule_of(setup: Setup) -> Schedule:
+    optim, plan = setup.optimizer.config, setup.plan
+    return Schedule(
+        images_planned=plan.images_planned,
+        warmup_images=plan.warmup_images,
+        lr0=optim.lr0,
+        lrf=optim.lrf,
+        momentum=optim.momentum,
+        warmup_momentum=min(optim.warmup_momentum, optim.momentum),
+        warmup_bias_lr=optim.warmup_bias_lr,
+        cosine=optim.cos_lr,
+    )
+
+
+def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
+    """The plan in sentences that a person can check, before anything is trained."""
+    config, choice = setup.config, setup.optimizer
+    origin = "from scratch" if config.model in model_names() else f"from {config.model}"
+    device = setup.ranks.device
+    what = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    data = (
+        f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
+        f"{setup.val.targets}, {len(setup.train.names)} classes"
+    )
+    return (
+        f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}",
+        f"{config.data}: {data}",
+        *setup.plan.sentences(),
+        f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
+        f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
+        f"Everything goes to {setup.folder}",
+    )
+
+
+def facts(setup: Setup, model: Detector) -> dict[str, Any]:
+    """What run.json holds before the first window (accumulation.md, section 10)."""
+    config, plan, optim = setup.config, setup.plan, setup.optimizer.config
+    return {
+        "batch": plan.batch,
+        "nbs": plan.nbs,
+        "weight_decay": plan.weight_decay,
+        "seed": config.seed,
+        "settings": config.leaves(),
+        "micro_batch": plan.batch // plan.ranks,
+        "accumulate": plan.accumulate,
+        "ranks": plan.ranks,
+        "images_per_update": plan.images_per_update,
+        "updates_planned": plan.updates,
+        "images_planned": plan.images_planned,
+        "ramp": {"from": 1, "to": plan.accumulate, "images": plan.warmup_images},
+        "weight_decay_used": plan.weight_decay_used,
+        "precision": setup.precision.name,
+        "normalisation": {"norm": "batch", "swaps": []},
+        "reduction": "none (one rank)",
+        "last_window": {"policy": plan.last_window, "images_left_out": left_out(setup)},
+        "optimizer": {
+            "kind": optim.optimizer,
+            "lr0": optim.lr0,
+            "momentum": optim.momentum,
+            "warmup_bias_lr": optim.warmup_bias_lr,
+            "reason": setup.optimizer.reason,
+        },
+        "ema": {"horizon_images": horizon(plan.images_planned).images, "share": horizon(plan.images_planned).share},
+        "deterministic": setup.deterministic,
+        "model": model.description() | {"parameters": model.parameter_count()},
+        "versions": versions(),
+        "device": {"kind": setup.ranks.device.type, "threads": torch.get_num_threads(), "workers": setup.workers},
+        "memory": {"peak": peak_bytes(setup.ranks.device), "of": peak_is_of(setup.ranks.device)},
+        "data": {
+            "file": str(load_description(config.data).file),
+            "fingerprint": setup.train.fingerprint,
+            "images": len(setup.train),
+            "targets": setup.train.targets,
+            "val_images": len(setup.val),
+            "val_targets": setup.val.targets,
+            "findings": len(setup.train.findings) + len(setup.val.findings),
+        },
+    }
+
+
+def left_out(setup: Setup) -> dict[str, list[str]]:
+    """Paths of the images that last_window=drop leaves out, by epoch (1-based)."""
+    plan, index = setup.plan, setup.train
+    if plan.last_window == "use":
+        return {}
+    named = {}
+    for epoch in range(plan.epochs):
+        dealt = plan.windows(epoch)[-1][1]
+        order = permutation(setup.config.seed, epoch, len(index))
+        named[str(epoch + 1)] = [index.path(int(i)) for i in order[dealt:]]
+    return named
+
+
+def notices(setup: Setup) -> Iterator[Notice]:
+    """What a person should know before the first window: faults in the data, what resuming changes."""
+    findings = [*setup.train.findings, *setup.val.findings]
+    if findings:
+        path = setup.folder / "data_findings.txt"
+        write_text(path, "\n".join(map(str, findings)) + "\n")
+        first = "; ".join(map(str, findings[:3]))
+        yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    if setup.resumed:
+        yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
+        for change in setup.resumed.changes:
+            yield Notice(f"Changed on resume: {change}")
+        if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
+            yield Notice("The training data have changed since the checkpoint: the run goes on with them as they are.", "warning")
+
+
+def _same_data(resumed: Resumed, train_index: Index) -> None:
+    names = tuple(resumed.content["model"]["names"])
+    if names != train_index.names:
+        raise ConfigError(
+            f"data={resumed.config.data}: has classes {', '.join(train_index.names[:8])}; {resumed.path} was trained on "
+            f"{', '.join(names[:8])}. A run goes on with the same classes; start a new run for others."
+        )
+    planned = resumed.content["plan"]["images"]
+    if planned != len(train_index):
+        raise ConfigError(
+            f"data={resumed.config.data}: has {len(train_index)} training images, the run was planned with {planned}; "
+            "bring the missing ones back, or start a new run."
+        )
+
+
+def _nothing(batch: Any) -> None:
+    """No pictures are wanted."""
