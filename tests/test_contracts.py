@@ -72,7 +72,10 @@ def run(tmp_path_factory):
             (root / "labels" / split / f"{index}.txt").write_text(f"{index % 2} 0.5 0.5 0.5 0.5\n")
     (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [cat, dog]\n")
     settings = {"data": str(root / "data.yaml"), "project": str(root / "runs"), "device": "cpu", "workers": 0}
-    return train(build(TrainConfig, {**settings, "epochs": 2, "batch": 2, "nbs": 4, "imgsz": 64})).folder
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine more threads wait for each other at every tiny layer
+    yield train(build(TrainConfig, {**settings, "epochs": 2, "batch": 2, "nbs": 4, "imgsz": 64})).folder
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", ["weights/last.pt", "weights/best.pt"])
