@@ -131,11 +131,14 @@ def test_numbers_that_are_not_finite_are_dropped_and_counted(bad):
     assert candidates.boxes.isfinite().all() and candidates.scores.isfinite().all()
 
 
-def test_a_wild_box_does_not_spoil_the_others():
-    boxes = torch.tensor([[[10.0, 10, 50, 50], [10.0, 10, 50, 50.5], [-1e30, -1e30, 1e30, 1e30]]])
-    scores = torch.tensor([[[0.1, 0.9], [0.1, 0.8], [0.1, 0.7]]])
+@pytest.mark.parametrize("shift", [2.0**18 + 1, 1e30], ids=["a plane further", "beyond all planes"])
+def test_a_wild_box_does_not_spoil_the_others(shift):
+    """A prediction far outside could land on the boxes of another class once these are moved apart."""
+    box = torch.tensor([10.0, 10.0, 50.0, 50.0])
+    boxes = torch.stack((box + shift, box, box + 0.25))[None]
+    scores = torch.tensor([[[0.9, 0.1], [0.1, 0.8], [0.1, 0.7]]])
     (found,) = non_max_suppression(select(boxes, scores, 0.5), iou=0.7, max_det=10)
-    assert [round(s, 3) for s in found.scores.tolist()] == [0.9, 0.7]
+    assert [round(s, 3) for s in found.scores.tolist()] == [0.9, 0.8]
 
 
 def test_half_precision_is_compared_as_float32():

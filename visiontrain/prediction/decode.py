@@ -38,28 +38,35 @@ def select(
         multi_label: an anchor may be a candidate for each class it scores; False takes its best class only.
     """
     boxes, scores = boxes.float(), scores.float()
-    finite = (scores.sum(-1) + boxes.sum(-1)).isfinite()  # one number that is not finite spoils its sum
+    finite = (scores.sum(-1) + sum(boxes.unbind(-1))).isfinite().view(-1)  # one bad number spoils its sum
     best = None
     if not multi_label:
         values, best = scores.max(-1)
         scores = values.unsqueeze(-1)
-    wanted = (scores > conf) & finite.unsqueeze(-1)
-    rows = wanted.view(-1).nonzero().squeeze(1)
-    *counts, non_finite = torch.cat((wanted.flatten(1).sum(1), (~finite).sum().view(1))).tolist()
-
-    per_image, labels = scores[0].numel(), scores.shape[-1]
-    rows = rows[_by_image_then_score(rows // per_image, scores.view(-1)[rows])]
-    if max(counts, default=0) > max_candidates:
-        rows = torch.cat([part[:max_candidates] for part in rows.split(counts)])
+    labels, flat = scores.shape[-1], scores.reshape(-1)
+    rows = (flat > conf).nonzero().squeeze(1)
+    rows = rows[finite[rows // labels]]
+    per_image = scores[0].numel()
+    ends = torch.searchsorted(rows, torch.arange(1, len(scores) + 1, device=rows.device) * per_image)
+    *edges, non_finite = torch.cat((ends, (~finite).sum().view(1))).tolist()
+    found = [end - start for start, end in zip([0, *edges], edges, strict=False)]
+    counts = tuple(min(count, max_candidates) for count in found)
+    if max(found) > max_candidates:
+        rows = torch.cat([_best(part, flat, max_candidates) for part in rows.split(found)])
+    rows = rows[_by_image_then_score(rows // per_image, flat[rows])]
     anchors = rows // labels
     return Candidates(
         boxes=boxes.reshape(-1, 4)[anchors],
-        scores=scores.view(-1)[rows],
+        scores=flat[rows],
         classes=rows % labels if best is None else best.view(-1)[anchors],
-        counts=tuple(min(count, max_candidates) for count in counts),
-        capped=sum(max(count - max_candidates, 0) for count in counts),
+        counts=counts,
+        capped=sum(found) - sum(counts),
         non_finite=non_finite,
     )
+
+
+def _best(rows: Tensor, scores: Tensor, limit: int) -> Tensor:
+    return rows if len(rows) <= limit else rows[scores[rows].topk(limit).indices]
 
 
 def _by_image_then_score(image: Tensor, scores: Tensor) -> Tensor:
