@@ -7,6 +7,7 @@ import math
 import pytest
 
 from visiontrain.record.events import Counters, FactsChanged, Notice, Pictures, RunEnded
+from visiontrain.record.files import write_json
 from visiontrain.record.run import Recorder, default_sinks, trim
 from visiontrain.record.sinks import SINKS
 from visiontrain.record.sinks.csv import MetricsCsv
@@ -281,6 +282,9 @@ def test_the_record_of_a_resumed_run_counts_as_if_never_killed(tmp_path, make):
     feed(files(tmp_path), [*first, lost, make.epoch_ended(2)])
     before = record_of(tmp_path)
     assert before["measured"]["skipped"] == {"not finite": 2}
+    before["started"] = "2026-01-02T03:04:05+00:00"
+    before["measured"]["shrinks"] = [{"updates_attempted": n, "micro_batch": 4} for n in (2, 4)]
+    write_json(tmp_path / "run.json", before)
 
     trim(tmp_path, make.counters(3, 1))
     recorder = files(tmp_path)
@@ -289,6 +293,7 @@ def test_the_record_of_a_resumed_run_counts_as_if_never_killed(tmp_path, make):
     assert record["started"] == before["started"]
     assert record["phase"] == "attempt"
     measured = record["measured"]
+    assert [shrink["updates_attempted"] for shrink in measured["shrinks"]] == [2]
     assert (measured["updates_attempted"], measured["epochs"], measured["clipped"]) == (3, 1, 2)
     assert measured["skipped"] == {"not finite": 1}
     assert measured["metrics"]["best"] == {"epoch": 1, **make.epoch_ended(1).metrics}
