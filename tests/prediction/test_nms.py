@@ -151,3 +151,13 @@ def test_half_precision_is_compared_as_float32():
 def test_nothing_found_is_an_answer():
     found = non_max_suppression(select(torch.zeros(2, 4, 4), torch.zeros(2, 4, 3), 0.1), iou=0.5, max_det=5)
     assert [(len(d), tuple(d.boxes.shape)) for d in found] == [(0, (0, 4))] * 2
+
+
+@pytest.mark.gpu
+def test_cuda_finds_what_the_cpu_finds():
+    generator = torch.Generator().manual_seed(6)
+    boxes, scores = random_boxes(generator, 9, 700), torch.rand(9, 700, 5, generator=generator)
+    here = non_max_suppression(select(boxes, scores, 0.01), iou=0.6, max_det=200)
+    there = non_max_suppression(select(boxes.cuda(), scores.cuda(), 0.01), iou=0.6, max_det=200)
+    for a, b in zip(here, there, strict=True):
+        assert torch.equal(a.boxes, b.boxes.cpu()) and torch.equal(a.classes, b.classes.cpu())
