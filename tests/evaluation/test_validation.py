@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from visiontrain.config.schema import TrainConfig, ValConfig, build
+from visiontrain.errors import ConfigError, DataError
+from visiontrain.evaluation.validation import scores_table, validate
+from visiontrain.models import build_model
+from visiontrain.models.weights import SCHEMA_VERSION
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Three grey pictures with one white square each, but for one that is empty."""
+    root = tmp_path_factory.mktemp("squares")
+    for folder in ("images/val", "labels/val", "images/train", "labels/train"):
+        (root / folder).mkdir(parents=True)
+    for number in range(3):
+        picture = np.full((48, 64, 3), 90, np.uint8)
+        picture[10:30, 20:40] = 255
+        cv2.imwrite(str(root / f"images/val/{number}.png"), picture)
+        (root / f"labels/val/{number}.txt").write_text("0 0.46875 0.41667 0.3125 0.41667\n" if number else "")
+    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [square, circle]\n")
+    return root / "data.yaml"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data, tmp_path_factory):
+    """A checkpoint that was never trained: what it finds is nonsense, what is counted is not."""
+    torch.manual_seed(0)
+    model = build_model("yolov8n", ("square", "circle"))
+    settings = build(TrainConfig, {"data": str(data), "imgsz": 64}).leaves()
+    path = tmp_path_factory.mktemp("weights") / "best.pt"
+    content = {"schema_version": SCHEMA_VERSION, "kind": "model", "model": model.description(), "settings": settings}
+    torch.save({**content, "weights": model.state_dict()}, path)
+    return path
+
+
+def settings(checkpoint, tmp_path, **changes):
+    known = {"model": str(checkpoint), "device": "cpu", "workers": 0, "project": str(tmp_path), "plots": False}
+    return build(ValConfig, {**known, **changes})
+
+
+def test_data_and_size_come_from_the_checkpoint_and_the_folder_tells(checkpoint, data, tmp_path):
+    evaluation = validate(settings(checkpoint, tmp_path))
+    assert (evaluation.images, evaluation.targets) == (3, 2)
+    args = yaml.safe_load((tmp_path / "val" / "args.yaml").read_text())
+    assert (args["data"], args["imgsz"]) == (str(data), 64)
+    scores = json.loads((tmp_path / "val" / "scores.json").read_text())
+    assert scores["ap"] == evaluation.metrics["ap"]
+    assert scores["per_class"]["circle"]["ap"] is None
+    table = scores_table(evaluation).splitlines()
+    assert [line.split()[0] for line in table[1:4]] == ["all", "square", "circle"]
+    assert table[3].split()[1:] == ["0", "0", "-", "-", "-", "-"]
+
+
+def test_a_second_validation_leaves_the_first_folder_alone(checkpoint, tmp_path):
+    (tmp_path / "val").mkdir()
+    validate(settings(checkpoint, tmp_path, plots=True))
+    assert not list((tmp_path / "val").iterdir())
+    assert (tmp_path / "val2" / "confusion_matrix.png").is_file()
+
+
+def test_scoring_settings_apply(checkpoint, tmp_path):
+    found = validate(settings(checkpoint, tmp_path, max_det=2, conf=0)).found
+    assert np.unique(found.image, return_counts=True)[1].tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [("[circle, square]", "class 0 is 'circle' and the checkpoint's is 'square'"), ("[square]", "1 classes and the")],
+)
+def test_other_classes_than_the_checkpoint_s_are_refused(names, said, checkpoint, data, tmp_path):
+    other = data.with_name(f"other{len(names)}.yaml")
+    other.write_text(f"val: images/val\nnames: {names}\n")
+    with pytest.raises(DataError, match=said):
+        validate(settings(checkpoint, tmp_path, data=str(other)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_without_data_asks_for_it(checkpoint, tmp_path):
+    content = torch.load(checkpoint, weights_only=True)
+    content["settings"]["data"] = ""
+    torch.save(content, tmp_path / "bare.pt")
+    with pytest.raises(ConfigError, match="data is missing"):
+        validate(settings(tmp_path / "bare.pt", tmp_path))
