@@ -82,6 +82,7 @@ class TaskAlignedAssigner:
         dense[g, a] = alignment
         best = dense.topk(min(self.top_k, anchors)).indices
         chosen = torch.zeros_like(dense, dtype=torch.bool).scatter_(1, best, True)[g, a]
+        chosen &= alignment > 0  # zeros tie: which of them fill the top k is chance, and must not contest an anchor
 
         slot = image[g] * anchors + a  # one number for each anchor of each image
         slots = len(scores) * anchors

@@ -35,8 +35,8 @@ def build_model(name: str, class_names: Sequence[str]) -> Detector:
         size = _sizes(family).get(name.removeprefix(family)) if name.startswith(family) else None
         if size is not None:
             return kind(name, class_names, **size)
-    near = difflib.get_close_matches(name, model_names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(name.lower(), model_names(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise ConfigError(f"model={name}: no such model{hint} Known are {', '.join(model_names())}, or a path to a .pt file.")
 
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from visiontrain.errors import ConfigError
+from visiontrain.models import MODELS, build_model, model_names
+from visiontrain.models.detector import scaled_depth, scaled_width
+from visiontrain.nn.norm import batch_norms
+
+torch.set_num_threads(1)
+
+PARAMETERS = {  # of the published models, 80 classes
+    "yolov8n": 3_157_200,
+    "yolov8s": 11_166_560,
+    "yolov8m": 25_902_640,
+    "yolov8l": 43_691_520,
+    "yolov8x": 68_229_648,
+}
+EIGHTY = [f"class {i}" for i in range(80)]
+
+
+def test_every_model_has_a_count():
+    assert sorted(model_names()) == sorted(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_parameter_count(name):
+    with torch.device("meta"):
+        model = build_model(name, EIGHTY)
+    assert model.parameter_count() == PARAMETERS[name]
+
+
+def test_keys_are_those_of_published_checkpoints():
+    with torch.device("meta"):
+        keys = set(build_model("yolov8n", EIGHTY).state_dict())
+    assert len(keys) == 355
+    assert {
+        "model.0.conv.weight",
+        "model.2.m.0.cv1.bn.num_batches_tracked",
+        "model.9.cv2.conv.weight",
+        "model.22.cv2.0.2.bias",
+        "model.22.cv3.2.1.bn.running_var",
+        "model.22.dfl.conv.weight",
+    } <= keys
+
+
+@pytest.mark.parametrize("family", sorted(MODELS))
+def test_a_fresh_model_has_fresh_statistics(family):
+    """BN-05: building a model must not run pictures through it."""
+    model = build_model(next(n for n in model_names() if n.startswith(family)), ["a"])
+    assert batch_norms(model)
+    for norm in batch_norms(model):
+        assert not norm.running_mean.any()
+        assert (norm.running_var == 1).all()
+        assert norm.num_batches_tracked == 0
+        assert (norm.eps, norm.momentum) == (1e-3, 0.03)
+
+
+@pytest.mark.parametrize("family", sorted(MODELS))
+def test_a_model_in_training_and_evaluation(family):
+    model = build_model(next(n for n in model_names() if n.startswith(family)), ["a", "b"])
+    images = torch.rand(1, 3, 64, 96)
+    raw = model.train()(images)
+    decoded = model.eval()(images)
+    anchors = 64 * 96 * 21 // 1024
+    assert raw.scores.shape == decoded.scores.shape == (1, anchors, 2)
+    assert decoded.boxes.shape == (1, anchors, 4)
+    assert sum(map(len, model.term_parameters().values())) == sum(p.requires_grad for p in model.parameters())
+    assert model.description()["names"] == ["a", "b"]
+
+
+def test_the_seed_decides_the_weights():
+    def weights(seed):
+        torch.manual_seed(seed)
+        return build_model("yolov8n", ["a"]).state_dict()["model.0.conv.weight"]
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("yolov8nn", "yolov8n"), ("yolo8s", "yolov8s"), ("YOLOv8m", "yolov8m")])
+def test_a_wrong_name_gets_the_near_one(wrong, near):
+    with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
+        build_model(wrong, ["a"])
+
+
+@pytest.mark.parametrize("wrong", ["", "yolov8", "resnet50"])
+def test_a_wrong_name_gets_the_list(wrong):
+    with pytest.raises(ConfigError, match="Known are yolov8n, yolov8s"):
+        build_model(wrong, ["a"])
+
+
+def test_sizes():
+    assert [scaled_width(1024, w, m) for w, m in ((0.25, 1024), (0.75, 768), (1.25, 512))] == [256, 576, 640]
+    assert [scaled_depth(n, d) for n, d in ((3, 0.33), (6, 0.33), (6, 0.67), (1, 0.33), (3, 0.1))] == [1, 2, 4, 1, 1]

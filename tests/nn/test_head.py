@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from visiontrain.nn.conv import Conv
+from visiontrain.nn.csp import C2f
+from visiontrain.nn.head import Detect, Projection, cell_centres, distances_to_boxes
+from visiontrain.nn.norm import batch_norms, freeze_batch_norm, running_statistics
+from visiontrain.nn.pooling import SPPF
+
+torch.set_num_threads(1)
+
+
+def features(batch=2, channels=(8, 16, 32), size=64):
+    return [torch.randn(batch, c, size // s, size // s) for c, s in zip(channels, (8, 16, 32), strict=True)]
+
+
+@pytest.mark.parametrize("width", [64, 96])
+def test_training_and_evaluation_say_the_same(width):
+    head = Detect(3, (8, 16, 32))
+    maps = [torch.randn(1, c, 64 // s, width // s) for c, s in zip((8, 16, 32), (8, 16, 32), strict=True)]
+    decoded = head.eval()(maps)
+    anchors = sum(x.shape[-1] * x.shape[-2] for x in maps)
+    assert decoded.boxes.shape == (1, anchors, 4)
+    torch.testing.assert_close(decoded.scores, decoded.raw.scores.sigmoid())
+    freeze_batch_norm(head.train())
+    raw = head(maps)
+    torch.testing.assert_close(raw.distances, decoded.raw.distances)
+    again = distances_to_boxes(head.dfl(raw.distances), raw.anchors) * raw.strides
+    torch.testing.assert_close(again, decoded.boxes)
+
+
+def test_first_boxes_and_scores():
+    """A fresh head with silent branches: equal bins are 7.5 cells to each side; scores are the prior."""
+    head = Detect(3, (8, 16, 32)).eval()
+    for branch in [*head.cv2, *head.cv3]:
+        torch.nn.init.zeros_(branch[-1].weight)
+    out = head(features(1))
+    widths = out.boxes[0, :, 2] - out.boxes[0, :, 0]
+    torch.testing.assert_close(widths, 15 * out.raw.strides[:, 0])
+    for level, stride in enumerate((8, 16, 32)):
+        prior = 5 / 3 / (640 / stride) ** 2
+        assert head.cv3[level][-1].bias[0].item() == pytest.approx(math.log(prior))
+        assert head.cv2[level][-1].bias.unique().tolist() == [2.0]
+
+
+def test_centres_run_along_rows_first():
+    centres, strides = cell_centres([(2, 3)], (8,), torch.zeros(1))
+    assert centres.tolist() == [[0.5, 0.5], [1.5, 0.5], [2.5, 0.5], [0.5, 1.5], [1.5, 1.5], [2.5, 1.5]]
+    assert strides.unique().tolist() == [8.0]
+
+
+@pytest.mark.parametrize(
+    ("like", "expected"),
+    [(torch.float16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_centres_are_never_narrow(like, expected):
+    """Half precision cannot tell neighbouring pixels apart in a large picture."""
+    assert cell_centres([(2, 2)], (8,), torch.zeros(1, dtype=like))[0].dtype == expected
+
+
+def test_projection_is_the_expected_bin():
+    logits = torch.full((1, 64), -1e9)
+    for side, bin_ in enumerate((0, 3, 7, 15)):
+        logits[0, 16 * side + bin_] = 0
+    assert Projection(16)(logits).tolist() == [[0, 3, 7, 15]]
+    assert not any(p.requires_grad for p in Projection(16).parameters())
+
+
+def test_distances_to_boxes():
+    box = distances_to_boxes(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([[10.0, 20.0]]))
+    assert box.tolist() == [[9, 18, 13, 24]]
+
+
+def test_level_order_is_that_of_the_features():
+    head = Detect(2, (8, 16, 32)).eval()
+    for level, branch in enumerate(head.cv3):
+        torch.nn.init.zeros_(branch[-1].weight)
+        torch.nn.init.constant_(branch[-1].bias, float(level))
+    scores = head(features(1)).raw.scores[0, :, 0]
+    assert scores.tolist() == [0.0] * 64 + [1.0] * 16 + [2.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("block", "shape"),
+    [
+        (Conv(4, 8, 3, 2), (2, 8, 8, 8)),
+        (Conv(4, 8), (2, 8, 16, 16)),
+        (C2f(4, 12, 2, shortcut=True), (2, 12, 16, 16)),
+        (SPPF(4, 6), (2, 6, 16, 16)),
+    ],
+)
+def test_shapes(block, shape):
+    assert block(torch.randn(2, 4, 16, 16)).shape == shape
+
+
+def test_frozen_norms_keep_their_statistics():
+    block = freeze_batch_norm(Conv(4, 8).train())
+    before = [t.clone() for t in running_statistics(block)]
+    block(torch.randn(2, 4, 8, 8) + 5)
+    assert all(torch.equal(a, b) for a, b in zip(before, running_statistics(block), strict=True))
+    block.train()(torch.randn(2, 4, 8, 8) + 5)
+    assert not torch.equal(before[0], running_statistics(block)[0])
+    assert len(batch_norms(block)) == 1
+    assert len(running_statistics(block)) == 3
