@@ -45,3 +45,28 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    """The description of a small data set: 13 training and 5 validation pictures of coloured squares, two classes."""
+    import cv2
+    import numpy as np
+
+    root = tmp_path_factory.mktemp("tiny")
+    for split, count in (("train", 13), ("val", 5)):
+        for kind in ("images", "labels"):
+            (root / kind / split).mkdir(parents=True)
+        for number in range(count):
+            rng = np.random.default_rng([number, count])
+            picture = rng.integers(90, 140, (64, 64, 3), dtype=np.uint8)
+            rows = []
+            for _ in range(number % 4):  # every fourth picture is background
+                kind, size = int(rng.integers(2)), int(rng.integers(12, 28))
+                x, y = rng.integers(0, 64 - size, 2)
+                picture[y : y + size, x : x + size] = (20, 40, 230) if kind else (230, 200, 20)
+                rows.append(f"{kind} {(x + size / 2) / 64} {(y + size / 2) / 64} {size / 64} {size / 64}")
+            cv2.imwrite(str(root / "images" / split / f"{number}.png"), picture)
+            (root / "labels" / split / f"{number}.txt").write_text("\n".join(rows) + "\n")
+    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [sun, sea]\n")
+    return root / "data.yaml"
