@@ -16,6 +16,8 @@ from visiontrain.batch import Batch, collate
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.errors import VisionTrainError
 
+_GRACE = 10  # seconds that a worker outlives SIGTERM, so that the main process can write its checkpoint
+
 
 class Loader:
     """Makes batches from lists of keys, in their order; the workers live until ``close``.
@@ -54,7 +56,12 @@ class Loader:
 
     def close(self) -> None:
         """End the workers."""
-        self._loader = None  # torch ends them as the last reference goes
+        loader, self._loader = self._loader, None
+        workers = getattr(loader, "_iterator", None)
+        if workers is not None:
+            # Torch would do this as the last reference goes. Left to the garbage collector (an exception's traceback
+            # may hold one), pipes can be closed first: then no worker hears of it, and each costs seconds.
+            workers._shutdown_workers()
 
     def __enter__(self) -> Loader:
         return self
@@ -153,4 +160,5 @@ def _quiet_worker(worker: int) -> None:
     torch.set_num_threads(1)
     # Ctrl-C and SIGTERM reach the whole group: the main process decides, and ends the workers after its checkpoint.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(_GRACE))

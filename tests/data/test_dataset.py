@@ -1,0 +1,166 @@
+"""A sample is a function of seed, epoch and position: not of worker, batch or history."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from visiontrain.config.schema import AugmentConfig
+from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.description import load_description
+from visiontrain.data.index import read_split
+from visiontrain.data.loader import Loader, evaluation_loader, training_loader
+from visiontrain.data.sampler import WindowSampler, permutation
+from visiontrain.errors import DataError, VisionTrainError
+
+N = 7
+OPEN_FILES = Path("/proc/self/fd")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """Seven pictures of different shades and shapes, one box each."""
+    root = tmp_path_factory.mktemp("shades")
+    for kind in ("images", "labels"):
+        (root / kind).mkdir()
+    for number in range(N):
+        cv2.imwrite(str(root / f"images/{number}.png"), np.full((30 + 9 * number, 60, 3), 20 + 30 * number, np.uint8))
+        (root / f"labels/{number}.txt").write_text("0 0.5 0.5 0.4 0.4")
+    (root / "data.yaml").write_text("train: images\nnames: [thing]\n")
+    return read_split(load_description(root / "data.yaml"), "train")
+
+
+def samples_of(index, seed=0, epochs=30, **settings):
+    return TrainSet(index, 64, replace(AugmentConfig(), **settings), seed, epochs)
+
+
+def same(one, two):
+    return np.array_equal(one.image, two.image) and np.array_equal(one.boxes, two.boxes)
+
+
+def test_an_epoch_is_a_permutation_of_its_own():
+    orders = [tuple(permutation(seed, epoch, 50)) for seed in (0, 1) for epoch in (0, 1)]
+    assert len(set(orders)) == 4 and all(sorted(order) == list(range(50)) for order in orders)
+    assert orders[0] == tuple(permutation(0, 0, 50))
+
+
+def test_windows_are_cut_into_micro_batches_that_never_cross():
+    dealt = list(WindowSampler([(0, 4), (4, 14), (14, 17)], batch=4, epoch0=2))
+    assert [[position for _, position in keys] for keys in dealt] == [
+        [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13], [14, 15, 16],
+    ]  # fmt: skip
+    assert {epoch for keys in dealt for epoch, _ in keys} == {2}
+
+
+def test_a_sample_depends_on_nothing_but_its_key(index):
+    one, two = samples_of(index), samples_of(index)
+    first = [one[3, position] for position in range(N)]
+    np.random.seed(1)  # global state must not matter
+    cv2.setRNGSeed(7)
+    for position in reversed(range(N)):  # another order, another history
+        two[0, position]
+        assert same(two[3, position], first[position])
+    assert not same(one[4, 0], one[3, 0]) and not same(samples_of(index, seed=1)[3, 0], first[0])
+
+
+def test_the_path_is_that_of_the_picture_at_the_position(index):
+    samples = samples_of(index)
+    order = permutation(0, 2, N)
+    assert [samples[2, p].path for p in range(N)] == [index.path(order[p]) for p in range(N)]
+    assert [samples[2, p].position for p in range(N)] == list(range(N))
+
+
+def shades(sample):
+    """How many pictures a sample shows: each has one shade."""
+    values, counts = np.unique(sample.image[..., 0], return_counts=True)
+    return sum(count > 20 for value, count in zip(values, counts, strict=True) if value != 114)
+
+
+def test_the_last_epochs_see_single_pictures(index):
+    plain = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "close_mosaic": 2, "mixup": 1.0}
+    samples = samples_of(index, epochs=4, **plain)
+    assert all(shades(samples[epoch, p]) == 1 for epoch in (2, 3) for p in range(N))
+    assert sum(shades(samples[1, p]) > 1 for p in range(N)) > 3
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_change_no_bit(index, persistent):
+    """Law 17, for one rank; and the last epochs are closed in workers that outlive an epoch."""
+    samples = samples_of(index, epochs=3, close_mosaic=1)
+    keys = [keys for epoch in range(3) for keys in WindowSampler([(0, 4), (4, N)], 3, epoch)]
+    alone = list(training_loader(samples, keys))
+    if persistent:
+        with Loader(samples, workers=2) as loader:
+            helped = [batch for start in (0, 3, 6) for batch in loader.run(keys[start : start + 3])]
+    else:
+        helped = list(training_loader(samples, keys, workers=2))
+    assert [batch.positions for batch in helped] == [tuple(p for _, p in each) for each in keys]
+    for one, two in zip(alone, helped, strict=True):
+        assert torch.equal(one.images, two.images)
+        assert torch.equal(one.targets.boxes, two.targets.boxes) and torch.equal(one.targets.image, two.targets.image)
+
+
+def test_workers_end_and_leave_no_open_file(index):
+    def open_files():
+        return len(list(OPEN_FILES.iterdir()))
+
+    if not OPEN_FILES.is_dir():
+        pytest.skip("counts open files in /proc")
+    samples, keys = samples_of(index), [[(0, 0)], [(0, 1)], [(0, 2)]]
+    before = open_files()
+    for _ in range(3):
+        loader = training_loader(samples, keys, workers=1)
+        next(loader)
+        loader.close()  # abandoned early
+    assert open_files() == before
+    assert not [child for child in torch.multiprocessing.active_children() if child.is_alive()]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_arrives_with_its_own_words(tmp_path, workers):
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+    path = tmp_path / "images/a.png"
+    cv2.imwrite(str(path), np.zeros((20, 20, 3), np.uint8))
+    (tmp_path / "labels/a.txt").write_text("0 0.5 0.5 0.4 0.4")
+    (tmp_path / "d.yaml").write_text("train: images\nnames: [thing]\n")
+    gone = read_split(load_description(tmp_path / "d.yaml"), "train")
+    path.unlink()
+    with pytest.raises(DataError) as caught:
+        list(training_loader(samples_of(gone), [[(0, 0)]], workers=workers))
+    assert str(caught.value) == f"{path}: cannot be opened: No such file or directory"
+
+
+def test_evaluation_can_be_repeated_and_covers_the_split_once(index):
+    loader = evaluation_loader(EvalSet(index, 96), batch=3)
+    for _ in range(2):
+        batches = list(loader)
+        assert len(batches) == len(loader) == 3
+        assert sorted(p for batch in batches for p in batch.positions) == list(range(N))
+        for batch in batches:
+            assert [sample.path for sample in batch.samples] == [index.path(p) for p in batch.positions]
+            assert all(side % 32 == 0 for side in batch.images.shape[2:])
+
+
+def test_evaluation_batches_hold_like_shapes(index):
+    samples = EvalSet(index, 96)
+    ratios = [samples[i].original[0] / samples[i].original[1] for i in range(N)]
+    assert ratios == sorted(ratios)
+
+
+def test_what_workers_get_can_be_pickled(index):
+    samples = pickle.loads(pickle.dumps(samples_of(index)))
+    assert same(samples[1, 2], samples_of(index)[1, 2])
+
+
+def test_a_closed_loader_says_so(index):
+    loader = Loader(samples_of(index))
+    loader.close()
+    with pytest.raises(VisionTrainError, match="closed"):
+        next(loader.run([[(0, 0)]]))

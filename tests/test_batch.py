@@ -1,0 +1,63 @@
+"""Batches keep each picture with its targets, through stacking, cutting and moving."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from visiontrain.batch import Sample, collate
+
+
+def sample(position, height, width, objects):
+    rng = np.random.default_rng(position)
+    return Sample(
+        image=rng.integers(0, 255, (height, width, 3), np.uint8),
+        classes=np.arange(objects, dtype=np.int64),
+        boxes=np.full((objects, 4), position, np.float32),
+        position=position,
+        path=f"{position}.jpg",
+    )
+
+
+SAMPLES = [sample(5, 32, 64, 2), sample(6, 64, 32, 0), sample(7, 64, 64, 3)]
+
+
+def test_pictures_stack_with_grey_at_the_right_and_the_bottom():
+    batch = collate(SAMPLES)
+    assert batch.images.shape == (3, 3, 64, 64) and batch.images.dtype == torch.uint8
+    assert torch.equal(batch.images[0, :, :32].permute(1, 2, 0), torch.from_numpy(SAMPLES[0].image))
+    assert (batch.images[0, :, 32:] == 114).all() and (batch.images[1, :, :, 32:] == 114).all()
+    assert batch.positions == (5, 6, 7) and batch.samples == ()
+
+
+def test_targets_belong_to_their_pictures():
+    targets = collate(SAMPLES).targets
+    assert targets.image.tolist() == [0, 0, 2, 2, 2] and targets.classes.tolist() == [0, 1, 0, 1, 2]
+    assert targets.boxes[:, 0].tolist() == [5, 5, 7, 7, 7] and len(targets) == 5
+
+
+def test_no_objects_at_all_give_empty_targets():
+    targets = collate([SAMPLES[1]]).targets
+    assert targets.boxes.shape == (0, 4) and targets.classes.dtype == torch.int64 and len(targets) == 0
+
+
+def test_evaluation_keeps_samples_without_pixels():
+    kept = collate(SAMPLES, keep_samples=True).samples
+    assert [each.path for each in kept] == ["5.jpg", "6.jpg", "7.jpg"]
+    assert all(each.image.size == 0 for each in kept) and SAMPLES[0].image.size > 0
+
+
+def test_cutting_renumbers_the_targets():
+    parts = collate(SAMPLES, keep_samples=True).split(2)
+    assert [part.positions for part in parts] == [(5, 6), (7,)]
+    assert parts[0].targets.image.tolist() == [0, 0] and parts[1].targets.image.tolist() == [0, 0, 0]
+    assert parts[1].targets.boxes[:, 0].tolist() == [7, 7, 7]
+    assert torch.equal(parts[1].images[0], collate(SAMPLES).images[2])
+    assert [each.position for each in parts[1].samples] == [7]
+
+
+def test_moving_divides_by_255_once():
+    batch = collate(SAMPLES).to("cpu")
+    assert batch.images.dtype == torch.float32 and batch.images.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(batch.images * 255, collate(SAMPLES).images.float())
+    assert torch.equal(batch.to("cpu").images, batch.images)
