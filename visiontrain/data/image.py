@@ -68,11 +68,18 @@ def reducible(path: str) -> bool:
 
 def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:
     """Resize (H, W, 3) to (height, width, 3): bilinear, area means where it shrinks more than twofold (no aliasing)."""
-    rows, columns = image.shape[:2]
-    if (rows, columns) == (height, width):
+    if image.shape[:2] == (height, width):
         return image
+    result = np.empty((height, width, 3), np.uint8)
+    resize_into(result, image)
+    return result
+
+
+def resize_into(target: np.ndarray, image: np.ndarray) -> None:
+    """Resize (H, W, 3) as ``resize`` does, straight into ``target``, (h, w, 3) uint8, perhaps a part of a larger one."""
+    (height, width), (rows, columns) = target.shape[:2], image.shape[:2]
     shrinks = max(rows / height, columns / width) > 2
-    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    cv2.resize(image, (width, height), target, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
 
 
 def letterbox(

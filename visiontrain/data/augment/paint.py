@@ -53,7 +53,7 @@ def _paint_straight(output: np.ndarray, forward: np.ndarray, seen: np.ndarray, p
     first = crop[0].clip(0, limits - 1)
     last = np.maximum(crop[1], first + 1).clip(max=limits)
     source = picture[first[1] : last[1], first[0] : last[0]]
-    output[y0:y1, x0:x1] = pictures_io.resize(source, x1 - x0, y1 - y0)
+    pictures_io.resize_into(output[y0:y1, x0:x1], source)
     drawn = np.eye(3)
     drawn[(0, 1), (0, 1)] = np.array((x1 - x0, y1 - y0)) / ((last - first) * reduce)
     drawn[:2, 2] = (x0, y0) - first * reduce * drawn[(0, 1), (0, 1)]
@@ -65,14 +65,14 @@ def _paint_warped(output: np.ndarray, forward: np.ndarray, seen: np.ndarray, pat
     if region is None:
         return None
     x0, y0, x1, y1 = region
-    backward = np.linalg.inv(forward @ np.diag((1, 1, 1)))
-    backward = backward / backward[2, 2] if forward[2, :2].any() else backward
+    backward = np.linalg.inv(forward)
     to_region = np.array(((1, 0, x0), (0, 1, y0), (0, 0, 1)))
     mask = _mask(backward @ to_region @ _TO_MIDDLE, seen, y1 - y0, x1 - x0, forward)
     if not mask.any():
         return forward
-    picture, reduce = _read_for(path, math.sqrt(abs(np.linalg.det(forward[:2, :2]))))
-    picture, shrink = _shrunk(picture, math.sqrt(abs(np.linalg.det(forward[:2, :2]))) * reduce)
+    gain = math.sqrt(abs(np.linalg.det(forward[:2, :2])))
+    picture, reduce = _read_for(path, gain)
+    picture, shrink = _shrunk(picture, gain * reduce)
     to_picture = np.diag((1 / (reduce * shrink[0]), 1 / (reduce * shrink[1]), 1))
     whole = _FROM_MIDDLE @ to_picture @ backward @ to_region @ _TO_MIDDLE
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP

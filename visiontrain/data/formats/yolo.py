@@ -90,7 +90,8 @@ class YoloSplit:
         return f"{self.description.file}, {self.split}"
 
     def _parse(self, file: str, data: bytes, beside: bool) -> Labels:
-        boxes, classes, findings, unknown, seen, rows = [], [], [], [], {}, 0
+        boxes, classes, findings, unknown, rows = [], [], [], [], 0
+        seen: dict[tuple[float | str, ...], int] = {}
         for line, text in enumerate(data.decode("utf-8-sig", errors="replace").splitlines(), 1):
             words = text.split()
             if not words:
