@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -42,6 +44,7 @@ class Loader:
             persistent_workers=workers > 0,
             worker_init_fn=_quiet_worker if workers else None,
         )
+        _OPEN.add(self)
 
     def run(self, keys: Iterable[Sequence[Any]]) -> Iterator[Batch]:
         """One batch per list of keys. A later call ends an earlier one.
@@ -90,6 +93,15 @@ class EvaluationLoader:
     def close(self) -> None:
         """End the workers."""
         self._loader.close()
+
+
+_OPEN: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+@atexit.register  # after the import of torch, so before multiprocessing waits for whoever is left
+def _close_all() -> None:
+    for loader in list(_OPEN):
+        loader.close()
 
 
 def training_loader(
