@@ -75,12 +75,16 @@ def main(words: Sequence[str]) -> None:
 
 
 def read_words(words: Sequence[str]) -> Settings:
-    values = dict(word.split("=", 1) for word in words if "=" in word)
     kinds = {name: type(value) for name, value in vars(Settings("")).items()}
-    bad = [word for word in words if word.split("=", 1)[0] not in kinds or "=" not in word]
-    if bad or not values.get("data"):
-        raise ConfigError(f"{' '.join(bad) or 'data= is missing'}\nusage: {USAGE}")
-    return Settings(**{name: kinds[name](value) for name, value in values.items()})
+    values: dict[str, str | int] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in kinds or not value or (kinds[name] is int and not value.isdecimal()):
+            raise ConfigError(f"{word}: not understood\nusage: {USAGE}")
+        values[name] = kinds[name](value)
+    if "data" not in values:
+        raise ConfigError(f"data= is missing\nusage: {USAGE}")
+    return Settings(**values)
 
 
 def pictures(index: Index, count: int, imgsz: int) -> Batch:

@@ -39,9 +39,10 @@ class Precision:
         return self.scaler.scale(loss) if self.scaler else loss
 
     def lower_scale(self) -> None:
-        """Halve the scale, not below 1, after an overflow."""
+        """Halve the scale, not below 1, after an overflow; the count of good windows before it rises starts anew."""
         if self.scaler:
             self.scaler.update(max(self.scaler.get_scale() / 2, 1.0))
+            self.scaler.load_state_dict(self.scaler.state_dict() | {"_growth_tracker": 0})
 
 
 def choose_precision(device: torch.device, amp: bool) -> Precision:

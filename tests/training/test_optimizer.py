@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from visiontrain.config.schema import OptimConfig
+from visiontrain.models import build_model
+from visiontrain.training.optimizer import (
+    LONG_RUN,
+    OPTIMIZERS,
+    build_optimizer,
+    choose_optimizer,
+    parameter_groups,
+    set_schedule,
+)
+from visiontrain.training.schedule import Schedule
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build_model("yolov8n", ["a", "b"])
+
+
+def test_every_trainable_parameter_is_in_one_group(model):
+    groups = {g["role"]: g["params"] for g in parameter_groups(model, 5e-4)}
+    grouped = [id(p) for parameters in groups.values() for p in parameters]
+    trainable = {id(p) for p in model.parameters() if p.requires_grad}
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == trainable
+    assert id(model.model["22"].dfl.conv.weight) not in trainable
+
+
+def test_only_weights_decay(model):
+    groups = {g["role"]: g for g in parameter_groups(model, 5e-4)}
+    assert {role: g["weight_decay"] for role, g in groups.items()} == {"weights": 5e-4, "norms": 0.0, "biases": 0.0}
+    assert all(p.ndim > 1 for p in groups["weights"]["params"])
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert {id(m.weight) for m in norms} == {id(p) for p in groups["norms"]["params"]}
+    assert {id(m.bias) for m in norms} <= {id(p) for p in groups["biases"]["params"]}
+
+
+def test_a_role_without_parameters_has_no_group():
+    assert [g["role"] for g in parameter_groups(nn.Linear(2, 2, bias=False), 1.0)] == ["weights"]
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_each_optimizer_steps(name):
+    layers = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+    optimizer = build_optimizer(layers, OptimConfig(optimizer=name), 5e-4)
+    before = [p.clone() for p in layers.parameters()]
+    layers(torch.randn(4, 3)).square().sum().backward()
+    optimizer.step()
+    assert all(not torch.equal(a, b) for a, b in zip(before, layers.parameters(), strict=True) if b.grad.any())
+
+
+def test_sgd_is_nesterov():
+    layer = nn.Linear(1, 1)
+    assert all(g["nesterov"] for g in build_optimizer(layer, OptimConfig(optimizer="SGD"), 0.0).param_groups)
+    plain = OptimConfig(optimizer="SGD", momentum=0.0)
+    assert not any(g["nesterov"] for g in build_optimizer(layer, plain, 0.0).param_groups)
+
+
+def test_auto_goes_by_the_length_of_the_run():
+    config = OptimConfig()
+    short = choose_optimizer(config, frozenset(), updates=LONG_RUN - 1, classes=3)
+    long = choose_optimizer(config, frozenset(), updates=LONG_RUN, classes=3)
+    assert (short.config.optimizer, long.config.optimizer) == ("AdamW", "SGD")
+    assert short.config.lr0 < config.lr0
+    assert long.config == replace(config, optimizer="SGD")
+    assert str(LONG_RUN - 1) in short.reason
+    assert str(LONG_RUN) in long.reason
+
+
+def test_auto_keeps_what_was_given():
+    config = OptimConfig(lr0=0.123, momentum=0.5)
+    choice = choose_optimizer(config, frozenset({"lr0", "momentum"}), updates=10, classes=3)
+    assert (choice.config.lr0, choice.config.momentum) == (0.123, 0.5)
+    assert "lr0" not in choice.reason
+
+
+def test_a_named_optimizer_is_left_alone():
+    config = OptimConfig(optimizer="SGD")
+    assert choose_optimizer(config, frozenset(), updates=1, classes=3).config is config
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_set_schedule(name):
+    schedule = Schedule(1000.0, 100.0, 0.01, 0.01, 0.9, 0.8, 0.1, False)
+    optimizer = build_optimizer(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), OptimConfig(optimizer=name), 5e-4)
+    lr, momentum = set_schedule(optimizer, schedule, 50)
+    assert (lr, momentum) == (schedule.learning_rate(50), schedule.momentum_at(50))
+    for group in optimizer.param_groups:
+        assert group["lr"] == schedule.learning_rate(50, bias=group["role"] == "biases")
+        assert (group["betas"][0] if "betas" in group else group["momentum"]) == momentum
