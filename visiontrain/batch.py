@@ -73,9 +73,7 @@ class Batch:
 
     def slice(self, start: int, stop: int) -> Batch:
         inside = (self.targets.image >= start) & (self.targets.image < stop)
-        targets = Targets(
-            self.targets.image[inside] - start, self.targets.classes[inside], self.targets.boxes[inside]
-        )
+        targets = Targets(self.targets.image[inside] - start, self.targets.classes[inside], self.targets.boxes[inside])
         return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop])
 
 
@@ -98,6 +96,4 @@ def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
         torch.from_numpy(np.concatenate([s.boxes for s in samples]).reshape(-1, 4).astype(np.float32)),
     )
     kept = tuple(replace(s, image=np.empty((0, 0, 3), np.uint8)) for s in samples) if keep_samples else ()
-    return Batch(
-        torch.from_numpy(images).permute(0, 3, 1, 2), targets, tuple(s.position for s in samples), kept
-    )
+    return Batch(torch.from_numpy(images).permute(0, 3, 1, 2), targets, tuple(s.position for s in samples), kept)

@@ -18,6 +18,4 @@ def peak_bytes(device: torch.device) -> int:
 
 def peak_is_of(device: torch.device) -> str:
     """What ``peak_bytes`` measures, in words for the record."""
-    return (
-        "allocated by torch on the device" if device.type == "cuda" else "resident memory of the training process"
-    )
+    return "allocated by torch on the device" if device.type == "cuda" else "resident memory of the training process"

@@ -135,7 +135,9 @@ def test_a_run_that_was_interrupted_in_a_window_ends_as_one_that_was_not(setting
     assert resumed.outcome == "finished"
     assert_same_state(whole.folder / "weights" / "last.pt", folder / "weights" / "last.pt")
     clocked = {"seconds", "memory"}
-    mine, theirs = ([{k: v for k, v in row.items() if k not in clocked} for row in rows(f)] for f in (folder, whole.folder))
+    mine, theirs = (
+        [{k: v for k, v in row.items() if k not in clocked} for row in rows(f)] for f in (folder, whole.folder)
+    )
     assert mine == theirs
     with (folder / "metrics.csv").open() as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]

@@ -111,10 +111,7 @@ def inside(centres: Tensor, truth: Tensor, margin: float = 1e-9) -> Tensor:
     low, high = middle - half, middle + half
     x, y = centres.T
     return (
-        (x - low[:, :1] > margin)
-        & (y - low[:, 1:] > margin)
-        & (high[:, :1] - x > margin)
-        & (high[:, 1:] - y > margin)
+        (x - low[:, :1] > margin) & (y - low[:, 1:] > margin) & (high[:, :1] - x > margin) & (high[:, 1:] - y > margin)
     )
 
 

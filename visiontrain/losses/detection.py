@@ -8,7 +8,7 @@ from torch import Tensor
 from visiontrain.batch import Targets
 from visiontrain.boxes import at_least_float32
 from visiontrain.config.schema import LossConfig
-from visiontrain.losses.assign import TaskAlignedAssigner
+from visiontrain.losses.assign import Assignment, TaskAlignedAssigner
 from visiontrain.losses.sums import LossSum, Term
 from visiontrain.losses.terms import box_sum, classification_sum, distribution_sum
 from visiontrain.nn.head import HeadOutput, distances_to_boxes
@@ -53,7 +53,7 @@ class DetectionLoss:
         )
 
     @torch.no_grad()
-    def _assign(self, output: HeadOutput, targets: Targets):  # noqa: ANN202 - a triple named by its caller
+    def _assign(self, output: HeadOutput, targets: Targets) -> tuple[Assignment, Tensor, Tensor]:
         logits = at_least_float32(output.scores)
         boxes = targets.boxes.to(logits.dtype)
         decoded = distances_to_boxes(expected_distances(at_least_float32(output.distances)), output.anchors)

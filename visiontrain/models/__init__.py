@@ -37,7 +37,9 @@ def build_model(name: str, class_names: Sequence[str]) -> Detector:
             return kind(name, class_names, **size)
     near = difflib.get_close_matches(name.lower(), model_names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(f"model={name}: no such model{hint} Known are {', '.join(model_names())}, or a path to a .pt file.")
+    raise ConfigError(
+        f"model={name}: no such model{hint} Known are {', '.join(model_names())}, or a path to a .pt file."
+    )
 
 
 def _sizes(family: str) -> dict[str, dict[str, Any]]:

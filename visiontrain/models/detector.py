@@ -56,4 +56,3 @@ def scaled_width(channels: int, width: float, widest: int) -> int:
 def scaled_depth(repeats: int, depth: float) -> int:
     """Blocks of a stage; a single block stays."""
     return max(round(repeats * depth), 1) if repeats > 1 else repeats
-

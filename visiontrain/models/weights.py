@@ -33,7 +33,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"in a file is run ({type(error).__name__}: {str(error).splitlines()[0][:120]})."
         ) from error
     if not isinstance(content, dict) or "schema_version" not in content or "model" not in content:
-        raise WeightsError(f"{path}: holds no visiontrain checkpoint (no schema_version). Give a last.pt or best.pt of a run.")
+        raise WeightsError(
+            f"{path}: holds no visiontrain checkpoint (no schema_version). Give a last.pt or best.pt of a run."
+        )
     version = content["schema_version"]
     if version != SCHEMA_VERSION:
         raise WeightsError(
@@ -56,7 +58,9 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
     """
     about = content["model"]
     if about["family"] not in MODELS:
-        raise WeightsError(f"{path}: model family {about['family']!r} is not known here; known are {', '.join(MODELS)}.")
+        raise WeightsError(
+            f"{path}: model family {about['family']!r} is not known here; known are {', '.join(MODELS)}."
+        )
     model = build_model(about["name"], about["names"])
     fill(model, content["ema"] if content["kind"] == "training" else content["weights"], path)
     return model.eval()

@@ -30,9 +30,7 @@ class YOLOv8(Detector):
 
     family = "yolov8"
 
-    def __init__(
-        self, name: str, class_names: Sequence[str], *, depth: float, width: float, widest: int
-    ) -> None:
+    def __init__(self, name: str, class_names: Sequence[str], *, depth: float, width: float, widest: int) -> None:
         super().__init__(name, class_names)
         c1, c2, c3, c4, c5 = (scaled_width(c, width, widest) for c in (64, 128, 256, 512, 1024))
         few, many = scaled_depth(3, depth), scaled_depth(6, depth)

@@ -111,9 +111,7 @@ def cell_centres(shapes: Sequence[Sequence[int]], strides: Sequence[int], like: 
     kind = {"device": like.device, "dtype": torch.float64 if like.dtype == torch.float64 else torch.float32}
     centres, sizes = [], []
     for (height, width), stride in zip(shapes, strides, strict=True):
-        y, x = torch.meshgrid(
-            torch.arange(height, **kind) + 0.5, torch.arange(width, **kind) + 0.5, indexing="ij"
-        )
+        y, x = torch.meshgrid(torch.arange(height, **kind) + 0.5, torch.arange(width, **kind) + 0.5, indexing="ij")
         centres.append(torch.stack((x, y), -1).view(-1, 2))
         sizes.append(torch.full((height * width, 1), float(stride), **kind))
     return torch.cat(centres), torch.cat(sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,8 @@ class TrainState:
         )
 
 
-PLAIN = (
-    "provisional epoch position progress_images micro_batches updates_attempted updates_applied images_seen targets_seen "
-    "clipped skips_in_a_row best_fitness best_epoch best_metrics epochs_without_improvement epoch_losses epoch_images seconds"
-).split()
+# Every plain field; the four objects and the Counter have entries of their own in a checkpoint.
+PLAIN = tuple(f.name for f in fields(TrainState) if f.name not in ("model", "ema", "optimizer", "precision", "skipped"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +106,7 @@ def save_model(path: Path, state: TrainState, about: About, metrics: dict[str, f
 
 
 def header(kind: str, model: Detector, about: About) -> dict[str, Any]:
+    """What every checkpoint begins with: kind, model, settings, data, versions."""
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
@@ -138,7 +137,9 @@ def restore(state: TrainState, content: dict[str, Any], path: Path) -> None:
         ) from error
     if state.precision.scaler:
         if not content["scaler"]:
-            raise WeightsError(f"{path}: was not trained in fp16 and holds no gradient scale; resume on the same device kind.")
+            raise WeightsError(
+                f"{path}: was not trained in fp16 and holds no gradient scale; resume on the same device kind."
+            )
         state.precision.scaler.load_state_dict(content["scaler"])
     state.skipped = Counter(content["skipped"])
     for name in PLAIN:

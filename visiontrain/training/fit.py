@@ -278,6 +278,7 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
 
 
 def out_of_patience(job: Job) -> bool:
+    """Have ``patience`` epochs passed without a better AP, with epochs still to go?"""
     patience, state = job.config.patience, job.state
     return 0 < patience <= state.epochs_without_improvement and state.epoch < job.plan.epochs
 
@@ -292,4 +293,3 @@ def checkpoint(job: Job, why: str) -> None:
 def _restore(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -46,14 +47,13 @@ def choose_optimizer(config: OptimConfig, given: frozenset[str], *, updates: int
     if config.optimizer != "auto":
         return Choice(config, "as given")
     if updates >= LONG_RUN:
-        fitting, why = {"optimizer": "SGD"}, f"{updates} planned updates, at least {LONG_RUN}"
-    else:
-        values = {"lr0": round(0.01 / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
-        fitting = {"optimizer": "AdamW"} | {k: v for k, v in values.items() if k not in given}
-        why = f"{updates} planned updates, fewer than {LONG_RUN}"
-        if "lr0" in fitting:
-            why += f"; lr0 by the number of classes ({classes})"
-    return Choice(replace(config, **fitting), why)
+        return Choice(replace(config, optimizer="SGD"), f"{updates} planned updates, at least {LONG_RUN}")
+    fitting: dict[str, Any] = {"lr0": round(0.01 / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
+    fitting = {name: value for name, value in fitting.items() if name not in given}
+    why = f"{updates} planned updates, fewer than {LONG_RUN}"
+    if "lr0" in fitting:
+        why += f"; lr0 by the number of classes ({classes})"
+    return Choice(replace(config, optimizer="AdamW", **fitting), why)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:

@@ -12,7 +12,20 @@ from visiontrain.models.weights import read_checkpoint
 
 # These do not touch what a window computes; every other setting stays as the run began.
 MAY_CHANGE = frozenset(
-    "resume data device workers patience plots save_period save_minutes val project name exist_ok".split()
+    {
+        "data",
+        "device",
+        "exist_ok",
+        "name",
+        "patience",
+        "plots",
+        "project",
+        "resume",
+        "save_minutes",
+        "save_period",
+        "val",
+        "workers",
+    }
 )
 
 
@@ -39,7 +52,9 @@ def resume(config: TrainConfig) -> Resumed:
     if content["kind"] != "training":
         raise WeightsError(f"{path}: holds finished weights only and cannot be resumed; give the run's last.pt.")
     if path.parent.name != "weights":
-        raise WeightsError(f"{path}: a run is resumed in its own folder; give RUN/weights/last.pt, not a copy elsewhere.")
+        raise WeightsError(
+            f"{path}: a run is resumed in its own folder; give RUN/weights/last.pt, not a copy elsewhere."
+        )
     stored = content["settings"]
     now = {name: value for name, value in config.leaves().items() if name in config.given}
     changed = {n: v for n, v in now.items() if n != "resume" and n in stored and stored[n] != v}

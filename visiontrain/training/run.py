@@ -94,9 +94,7 @@ def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()
     resumed = resume(config) if config.resume else None
     setup = prepare(resumed.config if resumed else config, resumed)
     with ExitStack() as stack:
-        record = stack.enter_context(
-            Recorder([*default_sinks(setup.folder, setup.config.output.plots), *callbacks])
-        )
+        record = stack.enter_context(Recorder([*default_sinks(setup.folder, setup.config.output.plots), *callbacks]))
         stack.callback(setup.val_loader.close)
         interrupt = stack.enter_context(Interrupt().listening())
         stack.enter_context(reproducible(setup.deterministic))
@@ -258,6 +256,7 @@ def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
 
 
 def schedule_of(setup: Setup) -> Schedule:
+    """Learning rate and momentum over the planned images, by the optimizer's settings as chosen."""
     optim, plan = setup.optimizer.config, setup.plan
     return Schedule(
         images_planned=plan.images_planned,
@@ -363,7 +362,9 @@ def notices(setup: Setup) -> Iterator[Notice]:
         for change in setup.resumed.changes:
             yield Notice(f"Changed on resume: {change}")
         if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
-            yield Notice("The training data have changed since the checkpoint: the run goes on with them as they are.", "warning")
+            yield Notice(
+                "The training data have changed since the checkpoint: the run goes on with them as they are.", "warning"
+            )
 
 
 def _same_data(resumed: Resumed, train_index: Index) -> None:

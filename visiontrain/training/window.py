@@ -87,7 +87,7 @@ def accumulate_window(
     Raises:
         TypeError: the criterion returned something else than LossSum.
     """
-    sums: Tensor | None = None
+    sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
     names: list[tuple[str, ...]] = []
     divisors: dict[str, float] = {}
     for batch in micro_batches:
@@ -101,7 +101,7 @@ def accumulate_window(
             scaled = sum(t.total / divisors[term] for term, t in loss.terms.items())
             precision.scaled(scaled).backward()
         names, row = _flatten(loss)
-        sums = row if sums is None else sums + row
+        sums = sums + row
         del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
     counts = torch.tensor(
         [sum(map(len, micro_batches)), sum(len(b.targets) for b in micro_batches), len(micro_batches)],
@@ -125,7 +125,9 @@ def power_of_two(value: float) -> float:
     return 2.0 ** round(math.log2(max(value, 1.0)))
 
 
-def check_terms(model: nn.Module, criterion: Criterion, batch: Batch, reach: Mapping[str, Sequence[nn.Parameter]]) -> None:
+def check_terms(
+    model: nn.Module, criterion: Criterion, batch: Batch, reach: Mapping[str, Sequence[nn.Parameter]]
+) -> None:
     """Prove by autograd that each term reaches only the parameters that ``reach`` gives to it.
 
     Raises:
@@ -137,7 +139,9 @@ def check_terms(model: nn.Module, criterion: Criterion, batch: Batch, reach: Map
     for term, value in loss.terms.items():
         allowed = {id(p) for p in reach.get(term, ())}
         gradients = torch.autograd.grad(value.total, trainable, allow_unused=True, retain_graph=True)
-        strays = [names[id(p)] for p, g in zip(trainable, gradients, strict=True) if g is not None and id(p) not in allowed]
+        strays = [
+            names[id(p)] for p, g in zip(trainable, gradients, strict=True) if g is not None and id(p) not in allowed
+        ]
         if strays:
             raise ValueError(
                 f"loss term {term!r} reaches {len(strays)} parameters of another term, {strays[0]} first. Each term "
