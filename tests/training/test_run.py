@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from visiontrain import models
 from visiontrain.config.schema import TrainConfig, build
-from visiontrain.errors import ConfigError, Interrupted, TrainingStopped, WeightsError
+from visiontrain.errors import ConfigError, DataError, Interrupted, TrainingStopped, WeightsError
 from visiontrain.losses import DetectionLoss, LossSum, Term
 from visiontrain.models.weights import load_model, read_checkpoint
 from visiontrain.record.events import EpochEnded, MicroBatchDone, WindowClosed
@@ -346,3 +347,68 @@ def test_an_epoch_not_validated_has_an_empty_score_and_the_last_one_always_has_o
     go({**settings, "epochs": 2, "val": False}, events.append)
     metrics = [e.metrics for e in events if isinstance(e, EpochEnded)]
     assert metrics[0] == {} and "ap" in metrics[1]
+
+
+def test_a_moved_data_set_is_given_anew_on_resume(settings, tiny, tmp_path):
+    shutil.copytree(tiny.parent, tmp_path / "here")
+    with pytest.raises(Interrupted):
+        go({**settings, "data": str(tmp_path / "here" / "data.yaml")}, interrupt_in_window(9))
+    (tmp_path / "here").rename(tmp_path / "there")
+    last = tmp_path / "runs" / "run" / "weights" / "last.pt"
+    with pytest.raises(DataError, match="here"):
+        go({"resume": str(last)})
+    assert go({"resume": str(last), "data": str(tmp_path / "there" / "data.yaml")}).outcome == "finished"
+
+
+def test_resume_with_an_optimizer_of_other_groups_is_refused(settings):
+    last = go({**settings, "epochs": 1}).folder / "weights" / "last.pt"
+    content = torch.load(last, weights_only=True)
+    content["optimizer"]["param_groups"].pop()
+    content["state"]["epoch"] = 0
+    torch.save(content, last)
+    with pytest.raises(WeightsError, match="parameter groups"):
+        go({"resume": str(last)})
+
+
+def test_weights_that_are_not_finite_never_replace_a_good_checkpoint(settings, monkeypatch):
+    def poison(event):
+        if isinstance(event, EpochEnded) and event.epoch == 2:
+            jobs[-1].state.ema.model.model["0"].conv.weight.data[0] = float("nan")
+
+    jobs = []
+    begin = recipe.begin
+    monkeypatch.setattr(recipe, "begin", lambda *a: jobs.append(begin(*a)) or jobs[-1])
+    with pytest.raises(TrainingStopped, match="averaged weights are not finite"):
+        go(settings, poison)
+    content = read_checkpoint(jobs[-1].last)
+    assert content["state"]["epoch"] == 1
+    assert all(t.isfinite().all() for t in tensors(jobs[-1].last).values())
+
+
+def test_many_runs_in_one_process_hold_no_more_files_than_one(settings):
+    settings.update(epochs=1, workers=1)
+    go(settings)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        go(settings)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_ctrl_c_while_the_result_is_scored_is_an_interrupted_run_too(settings, monkeypatch):
+    load = recipe.load_model
+
+    def interrupted(path):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return load(path)
+
+    monkeypatch.setattr(recipe, "load_model", interrupted)
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        go({**settings, "epochs": 1})
+    monkeypatch.setattr(recipe, "load_model", load)
+    assert go({"resume": "true", "project": settings["project"]}).outcome == "finished"
+
+
+def test_signals_are_given_back_after_a_run(settings):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    go({**settings, "epochs": 1})
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from visiontrain.training.plan import make_plan
 from visiontrain.training.schedule import LONGEST_HORIZON, Horizon, Schedule, horizon
 
 PLAIN = {
@@ -82,3 +83,12 @@ def test_the_horizon_is_bounded():
 def test_the_average_starts_with_the_model():
     assert Horizon(1000.0).decay(64, 64) < 1e-3
     assert Horizon(1000.0).decay(64, 1e6) == pytest.approx(math.exp(-0.064))
+
+
+@pytest.mark.parametrize("batch", [16, 48])
+def test_after_the_warm_up_the_learning_rate_is_lr0_times_the_decay_for_every_batch(batch):
+    """GA-09: with batch 48 (E 48) as with batch 16 (E 64) the warm-up ends after its epochs, not after some updates."""
+    images, epochs = 1000, 10
+    plan = make_plan(batch=batch, nbs=64, images=images, epochs=epochs, weight_decay=0, warmup_epochs=5)
+    s = schedule(images_planned=plan.images_planned, warmup_images=plan.warmup_images, lr0=1e-4, lrf=0.1)
+    assert s.learning_rate(6 * images) == pytest.approx(1e-4 * (0.1 + 0.9 * 0.4), rel=1e-12)

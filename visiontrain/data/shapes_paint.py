@@ -47,8 +47,8 @@ def strokes(rng: np.random.Generator, canvas: np.ndarray) -> None:
         region += (colour - region) * (mask[..., None] * strength)
 
 
-def paint_shape(rng: np.random.Generator, canvas: np.ndarray, outline: np.ndarray) -> None:
-    """Fill an outline (K, 2) with a colour that stands out from what it covers, in place."""
+def paint_shape(rng: np.random.Generator, canvas: np.ndarray, outline: np.ndarray, hue: float | None = None) -> None:
+    """Fill an outline (K, 2) with a colour that stands out from what it covers, in place; ``hue`` in radians, None: any."""
     height, width = canvas.shape[:2]
     x0, y0 = np.floor(outline.min(axis=0) - 1).clip(0, (width, height)).astype(int)
     x1, y1 = np.ceil(outline.max(axis=0) + 1).clip(0, (width, height)).astype(int)
@@ -59,7 +59,7 @@ def paint_shape(rng: np.random.Generator, canvas: np.ndarray, outline: np.ndarra
     if under + _CONTRAST > 235 or under - _CONTRAST < 20:
         lighter = under < 128
     bright = rng.uniform(under + _CONTRAST, 245) if lighter else rng.uniform(12, under - _CONTRAST)
-    fill = np.broadcast_to(_colour(rng, rng.uniform(0.3, 1.0), bright), region.shape)
+    fill = np.broadcast_to(_colour(rng, rng.uniform(0.5, 1.0), bright, hue), region.shape)
     region += (_shaded(rng, fill) - region) * alpha[..., None]
 
 
@@ -85,9 +85,10 @@ def _shaded(rng: np.random.Generator, fill: np.ndarray) -> np.ndarray:
     return fill + light.astype(np.float32)[..., None]
 
 
-def _colour(rng: np.random.Generator, saturation: float, brightness: float) -> np.ndarray:
-    """(3,) float32 RGB of a random hue with about this brightness (0 to 255)."""
-    hue = rng.uniform(0, 2 * math.pi)
+def _colour(rng: np.random.Generator, saturation: float, brightness: float, hue: float | None = None) -> np.ndarray:
+    """(3,) float32 RGB with about this brightness (0 to 255); without ``hue`` (radians) of a random one."""
+    if hue is None:
+        hue = rng.uniform(0, 2 * math.pi)
     pure = 0.5 + 0.5 * np.cos(hue - np.array((0, 2, 4)) * math.pi / 3)
     mixed = saturation * pure + (1 - saturation) * 0.5
     scaled = mixed * brightness / max(float(mixed @ _BRIGHTNESS), 1e-3)

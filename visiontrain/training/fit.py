@@ -77,10 +77,11 @@ class Job:
 
 
 def fit(job: Job) -> str:
-    """Train until the epochs are done, patience ends or a signal asks to stop; the outcome in a word or two.
+    """Train until the epochs are done or patience ends; the outcome in a word or two.
 
     Raises:
         TrainingStopped: ten windows in a row were not finite.
+        Stop: a signal asked to; last.pt has been written.
     """
     try:
         while job.state.epoch < job.plan.epochs:
@@ -93,7 +94,7 @@ def fit(job: Job) -> str:
     except Stop:
         job.tick()
         checkpoint(job, "interrupted")
-        return "interrupted"
+        raise
     return "finished"
 
 

@@ -11,6 +11,9 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+INSISTING = 3  # signals after which nothing is waited for any more
+
+
 class Stop(BaseException):
     """Leaves the open window; no ordinary handler catches it on the way."""
 
@@ -20,6 +23,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.heard: str = ""
+        self._count = 0
         self._open = False
 
     @contextmanager
@@ -48,6 +52,9 @@ class Interrupt:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard = signal.Signals(number).name
+        self._count += 1
+        if self._count >= INSISTING:
+            raise KeyboardInterrupt
         if self._open:
             self._open = False
             raise Stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
-from visiontrain.data.description import load_description
+from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import EvaluationLoader, evaluation_loader, training_loader
 from visiontrain.data.sampler import WindowSampler, permutation
@@ -33,7 +35,7 @@ from visiontrain.training.checkpoint import About, TrainState, restore, versions
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
-from visiontrain.training.interrupt import Interrupt
+from visiontrain.training.interrupt import Interrupt, Stop
 from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
 from visiontrain.training.pictures import first_batches, labels_and_predictions
 from visiontrain.training.plan import Plan, make_plan
@@ -101,14 +103,14 @@ def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()
         job = begin(setup, record, interrupt)
         try:
             outcome = "stopped early" if out_of_patience(job) else fit(job)
+            return finish(setup, job, record, outcome)
+        except Stop:
+            reason = f"{interrupt.heard}; go on with: visiontrain train resume={job.last}"
+            record(RunEnded("interrupted", reason))
+            raise Interrupted(reason) from None
         except BaseException as error:
             record(RunEnded("failed", f"{type(error).__name__}: {error}"))
             raise
-        if outcome == "interrupted":
-            reason = f"{interrupt.heard}; go on with: visiontrain train resume={job.last}"
-            record(RunEnded(outcome, reason))
-            raise Interrupted(reason)
-        return finish(setup, job, record, outcome)
 
 
 def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
@@ -117,7 +119,7 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
         raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
     ranks = Ranks(choose_device(config.device))
     description = load_description(config.data)
-    train_index, val_index = read_split(description, "train"), read_split(description, "val")
+    train_index, val_index = read_with_bar(description, "train"), read_with_bar(description, "val")
     plan = make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -136,6 +138,17 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
     precision = choose_precision(ranks.device, config.amp)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, loader_workers(config))
     return Setup(config, folder, ranks, train_index, val_index, loader, plan, choice, precision, resumed)
+
+
+def read_with_bar(description: Description, split: str) -> Index:
+    """Read labels and picture sizes; a bar appears on a terminal where that takes more than a second."""
+    with tqdm(desc=f"reading {split} labels", unit="img", leave=False, delay=1, disable=None) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return read_split(description, split, show)
 
 
 def loader_workers(config: TrainConfig) -> int:
@@ -275,7 +288,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     config, choice = setup.config, setup.optimizer
     origin = "from scratch" if config.model in model_names() else f"from {config.model}"
     device = setup.ranks.device
-    what = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    what = device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
     data = (
         f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
         f"{setup.val.targets}, {len(setup.train.names)} classes"
@@ -322,7 +335,12 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "deterministic": setup.deterministic,
         "model": model.description() | {"parameters": model.parameter_count()},
         "versions": versions(),
-        "device": {"kind": setup.ranks.device.type, "threads": torch.get_num_threads(), "workers": setup.workers},
+        "device": {
+            "kind": setup.ranks.device.type,
+            "name": device_name(setup.ranks.device),
+            "threads": torch.get_num_threads(),
+            "workers": setup.workers,
+        },
         "memory": {"peak": peak_bytes(setup.ranks.device), "of": peak_is_of(setup.ranks.device)},
         "data": {
             "file": str(load_description(config.data).file),
@@ -334,6 +352,13 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
             "findings": len(setup.train.findings) + len(setup.val.findings),
         },
     }
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name; of a CPU what the platform tells."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
 
 
 def left_out(setup: Setup) -> dict[str, list[str]]:
