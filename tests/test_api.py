@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -82,3 +84,15 @@ def test_figures_show_inline_in_a_notebook(tmp_path, monkeypatch):
 def test_an_unknown_public_name_is_an_error():
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = visiontrain.trian
+
+
+@pytest.mark.parametrize(("name", "value", "kept"), [("", "", "1000"), ("OMP_WAIT_POLICY", "active", None)])
+def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise(monkeypatch, name, value, kept):
+    for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(variable, "")  # first set, so that the end of the test takes back what the call sets
+        monkeypatch.delenv(variable)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    if name:
+        monkeypatch.setenv(name, value)
+    api.calm_threads()
+    assert os.environ.get("GOMP_SPINCOUNT") == kept

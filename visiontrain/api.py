@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -139,6 +140,7 @@ def plan(**settings: Any) -> Plan:
 
 def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
     """Train with settings that are checked already."""
+    calm_threads()
     from visiontrain.training.run import train as train_detector
 
     result = train_detector(config, callbacks)
@@ -147,9 +149,20 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run
 
 def run_validation(config: ValConfig) -> Evaluation:
     """Score with settings that are checked already."""
+    calm_threads()
     from visiontrain.evaluation.validation import validate
 
     return validate(config)
+
+
+def calm_threads() -> None:
+    """Let GNU OpenMP's waiting threads spin briefly, then sleep; it reads this when torch loads it, not later.
+
+    By default they spin for milliseconds. With loader processes on the same cores the thread that everybody waits for
+    is then the one that gets no turn, and training can become many times slower. What the user set stands.
+    """
+    if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def run_plan(config: PlanConfig) -> Plan:

@@ -1,7 +1,7 @@
 """The embedded data set: circles, triangles, squares and stars on textured grounds, drawn into the user's cache.
 
 Its labels follow from the outlines that are drawn, so they are exact, and its random numbers from the picture's number
-alone, so that every machine has the same data. The outline tells the class; so does the hue, nine times in ten: a run
+alone, so that every machine has the same data. The outline tells the class; so does the hue, as a rule: a run
 of a few minutes has to learn it, and a mistake in the order of colours or in their variation has to show.
 """
 
@@ -24,9 +24,9 @@ CLASSES = ("circle", "triangle", "square", "star")
 COUNTS = {"train": 240, "val": 60}
 SIDES = ((400, 300), (300, 400), (320, 320), (416, 312), (384, 256), (352, 352), (256, 384))  # width, height
 _SEED = 20240501
-_SMALL, _LARGE, _TINY = 30.0, 170.0, 12.0  # pixels across
-_TINY_SHARE = 0.03
-_ANY_HUE = 0.1
+_SMALL, _LARGE, _TINY = 40.0, 180.0, 14.0  # pixels across
+_TINY_SHARE = 0.02
+_ANY_HUE = 0.05
 _OVERLAP = 0.35  # of the smaller of two boxes
 
 
@@ -141,7 +141,7 @@ def _shape(rng: np.random.Generator, width: int, height: int) -> Shape:
 
 
 def _hue(rng: np.random.Generator, number: int) -> float | None:
-    """The class's own hue, give or take 25 degrees; one in ten has any."""
+    """The class's own hue, give or take 25 degrees; one in twenty has any."""
     if rng.random() < _ANY_HUE:
         return None
     return 2 * math.pi * number / len(CLASSES) + rng.uniform(-0.44, 0.44)
