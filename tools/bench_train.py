@@ -25,7 +25,7 @@ from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
-from visiontrain.data.loader import Loader, evaluation_loader
+from visiontrain.data.loader import Loader, evaluation_loader, worker_count
 from visiontrain.data.sampler import WindowSampler
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
@@ -35,7 +35,6 @@ from visiontrain.models import build_model
 from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import build_optimizer
 from visiontrain.training.precision import choose_precision
-from visiontrain.training.run import loader_workers
 from visiontrain.training.update import apply_update
 from visiontrain.training.window import accumulate_window
 
@@ -97,7 +96,7 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
     spans = [(k * size % len(index), k * size % len(index) + size) for k in range(windows + 1)]
     spans = [(start, min(stop, len(index))) for start, stop in spans]
     images = 0
-    with Loader(dataset, loader_workers(config), device.type == "cuda") as loader:
+    with Loader(dataset, worker_count(config.workers), device.type == "cuda") as loader:
         batches = loader.run(WindowSampler(spans, config.batch, 0))
         for number, (start, stop) in enumerate(spans):
             if number == 1:  # the first window warms up
@@ -116,7 +115,7 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
         seconds = time.perf_counter() - began
     model.forward = forward  # type: ignore[method-assign]
     val = read_split(description, "val")
-    loader_val = evaluation_loader(EvalSet(val, config.imgsz), 2 * config.batch, loader_workers(config))
+    loader_val = evaluation_loader(EvalSet(val, config.imgsz), 2 * config.batch, worker_count(config.workers))
     began = time.perf_counter()
     evaluate(ema.model, loader_val, device=device, scoring=config.scoring, class_names=val.names, index=val)
     validation = len(val) / (time.perf_counter() - began)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -102,6 +103,11 @@ _OPEN: weakref.WeakSet[Loader] = weakref.WeakSet()
 def _close_all() -> None:
     for loader in list(_OPEN):
         loader.close()
+
+
+def worker_count(workers: int) -> int:
+    """Loader processes that ``workers`` means: as set, or for -1 one for each core, at most 8."""
+    return workers if workers >= 0 else min(8, os.cpu_count() or 1)
 
 
 def training_loader(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,7 @@ from visiontrain.config.schema import ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.loader import evaluation_loader
+from visiontrain.data.loader import evaluation_loader, worker_count
 from visiontrain.distributed import choose_device
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -42,7 +41,7 @@ def validate(config: ValConfig) -> Evaluation:
     imgsz = config.imgsz or int(content["settings"]["imgsz"])
     folder = run_folder(config.project, config.name or "val", config.exist_ok)
     write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
-    workers = config.workers if config.workers >= 0 else min(8, os.cpu_count() or 1)
+    workers = worker_count(config.workers)
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, device.type == "cuda")
     with closing(loader), Recorder([Console(), *([PlotsSink(folder)] if config.plots else [])]) as record:
         for finding in index.findings[:SHOWN]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.loader import EvaluationLoader, evaluation_loader, training_loader
+from visiontrain.data.loader import EvaluationLoader, evaluation_loader, training_loader, worker_count
 from visiontrain.data.sampler import WindowSampler, permutation
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
@@ -71,7 +70,7 @@ class Setup:
 
     @property
     def workers(self) -> int:
-        return loader_workers(self.config)
+        return worker_count(self.config.workers)
 
     @property
     def deterministic(self) -> bool:
@@ -136,7 +135,7 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
     output = config.output
     folder = resumed.folder if resumed else run_folder(output.project, output.name, output.exist_ok)
     precision = choose_precision(ranks.device, config.amp)
-    loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, loader_workers(config))
+    loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, worker_count(config.workers))
     return Setup(config, folder, ranks, train_index, val_index, loader, plan, choice, precision, resumed)
 
 
@@ -149,11 +148,6 @@ def read_with_bar(description: Description, split: str) -> Index:
             bar.update(done - bar.n)
 
         return read_split(description, split, show)
-
-
-def loader_workers(config: TrainConfig) -> int:
-    """Loader processes: as set, or one for each core, at most 8."""
-    return config.workers if config.workers >= 0 else min(8, os.cpu_count() or 1)
 
 
 def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
