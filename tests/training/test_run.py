@@ -202,6 +202,16 @@ def test_resume_refuses_what_would_change_the_run_and_says_why(settings):
         go({"resume": str(last.with_name("lost.pt"))})
 
 
+def test_a_setting_typed_again_without_a_change_changes_nothing(settings):
+    """optimizer=auto chose lr0 because none was given: lr0=0.01 on resume is the stored value, not a new wish."""
+    whole = go({**settings, "name": "whole"})
+    with pytest.raises(Interrupted):
+        go({**settings, "name": "cut"}, interrupt_in_window(9))
+    last = whole.folder.parent / "cut" / "weights" / "last.pt"
+    go({"resume": str(last), "lr0": 0.01, "batch": 2})
+    assert_same_state(whole.folder / "weights" / "last.pt", last)
+
+
 def test_resume_with_other_classes_is_refused(settings, tmp_path, tiny):
     last = go({**settings, "epochs": 1}).folder / "weights" / "last.pt"
     other = tmp_path / "other.yaml"

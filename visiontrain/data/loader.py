@@ -6,7 +6,7 @@ import atexit
 import os
 import signal
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -112,7 +112,7 @@ def worker_count(workers: int) -> int:
 
 def training_loader(
     dataset: TrainSet, micro_batches: Iterable[list[tuple[int, int]]], workers: int = 0, pin: bool = False
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Batches for lists of (epoch, position), in order; the workers end with the iteration (``Loader`` keeps them)."""
     with Loader(dataset, workers, pin) as loader:
         yield from loader.run(micro_batches)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -52,7 +52,7 @@ class Job:
     ranks: Ranks
     criterion: Criterion
     state: TrainState
-    micro_batches: Iterator[Batch]
+    micro_batches: Generator[Batch, None, None]
     evaluate: Callable[[], dict[str, float]]
     show: Callable[[Batch], None]
     record: Callable[[Event], None]

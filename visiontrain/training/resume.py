@@ -60,7 +60,8 @@ def resume(config: TrainConfig) -> Resumed:
     changed = {n: v for n, v in now.items() if n != "resume" and n in stored and stored[n] != v}
     _refuse(changed, stored, path)
     merged = {**stored, **{n: v for n, v in changed.items() if n not in ("project", "name", "exist_ok")}}
-    given = frozenset(content["given"]) | (config.given - {"resume"})
+    # What was typed again without a change counts as it did then: optimizer=auto looks at what was given.
+    given = frozenset(content["given"]) | changed.keys()
     resumed = replace(build(TrainConfig, {**merged, "resume": ""}), given=given)
     told = tuple(f"{n}: {stored[n]} before, {v} from now on" for n, v in sorted(changed.items()))
     return Resumed(path, content, path.parent.parent, resumed, told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
@@ -100,6 +101,7 @@ def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()
         interrupt = stack.enter_context(Interrupt().listening())
         stack.enter_context(reproducible(setup.deterministic))
         job = begin(setup, record, interrupt)
+        stack.callback(job.micro_batches.close)
         try:
             outcome = "stopped early" if out_of_patience(job) else fit(job)
             return finish(setup, job, record, outcome)
@@ -211,7 +213,7 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
     return RunResult(job.folder, result.metrics, outcome, result.per_class)
 
 
-def micro_batches(setup: Setup, state: TrainState) -> Iterator[Any]:
+def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, None]:
     """The micro-batches of every window that is left, epoch after epoch, as one stream."""
     config, plan = setup.config, setup.plan
     dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=plan.epochs)
@@ -222,7 +224,7 @@ def micro_batches(setup: Setup, state: TrainState) -> Iterator[Any]:
             yield from WindowSampler([w for w in plan.windows(epoch) if w[0] >= first], plan.batch, epoch)
 
     state_epoch, state_position = state.epoch, state.position  # as they are now, not when the loader gets there
-    return iter(training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda"))
+    return training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda")
 
 
 def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Evaluation:
@@ -293,7 +295,6 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
-        f"Everything goes to {setup.folder}",
     )
 
 
@@ -401,5 +402,5 @@ def _same_data(resumed: Resumed, train_index: Index) -> None:
         )
 
 
-def _nothing(batch: Any) -> None:
+def _nothing(batch: Batch) -> None:
     """No pictures are wanted."""
