@@ -36,13 +36,13 @@ CPU = torch.device("cpu")
 MICRO_BATCHES = (16, 8, 4, 2, 1)
 USAGE = (
     "python tools/gradient_gap.py data=PATH [split=train] [images=32] [imgsz=320] [model=yolov8n] [seed=0] "
-    "[format=text|json]"
+    "[statistics=fresh|pictures] [format=text|json]"
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``imgsz`` in pixels; ``images`` are spread evenly over the split."""
+    """``imgsz`` in pixels; ``images`` are spread evenly over the split; ``statistics`` of the frozen BatchNorm."""
 
     data: str
     split: str = "train"
@@ -50,6 +50,7 @@ class Settings:
     imgsz: int = 320
     model: str = "yolov8n"
     seed: int = 0
+    statistics: str = "fresh"
     format: str = "text"
 
 
@@ -67,7 +68,7 @@ def main(words: Sequence[str]) -> None:
     settings = read_words(words)
     index = read_split(load_description(settings.data), settings.split)
     batch = pictures(index, settings.images, settings.imgsz)
-    model = frozen_model(settings.model, index.names, settings.seed, batch)
+    model = frozen_model(settings, index.names, batch)
     say(settings, batch)
     rows = compare(model, batch)
     if settings.format == "json":
@@ -84,6 +85,8 @@ def read_words(words: Sequence[str]) -> Settings:
         values[name] = kinds[name](value)
     if "data" not in values:
         raise ConfigError(f"data= is missing\nusage: {USAGE}")
+    if values.get("statistics", "fresh") not in ("fresh", "pictures"):
+        raise ConfigError(f"statistics={values['statistics']}: not understood\nusage: {USAGE}")
     return Settings(**values)
 
 
@@ -96,20 +99,22 @@ def pictures(index: Index, count: int, imgsz: int) -> Batch:
     return collate(sorted(chosen, key=lambda sample: sample.position))
 
 
-def frozen_model(name: str, class_names: Sequence[str], seed: int, batch: Batch) -> Detector:
-    """Fresh weights; the running statistics are those of the pictures, then BatchNorm is frozen.
+def frozen_model(settings: Settings, class_names: Sequence[str], batch: Batch) -> Detector:
+    """Fresh weights and frozen BatchNorm: with mean 0 and variance 1, or with the statistics of the pictures.
 
-    With a fresh model's mean 0 and variance 1 the signal dies on its way: outputs differ between anchors by 1e-7, all
-    anchors of an object tie, and fp32 shows how torch adds 50,000 equal numbers rather than what accumulation does.
+    With mean 0 and variance 1 little of the pictures reaches the head, as at the start of every training from scratch;
+    with the pictures' own statistics every layer counts, and float32 shows more of its rounding.
     """
-    torch.manual_seed(seed)
-    model = build_model(name, class_names).train()
-    for norm in batch_norms(model):
-        norm.momentum = None  # cumulative: the plain mean of what it sees
-    with torch.no_grad():
-        for part in batch.split(8):
-            model(part.to(CPU).images)
-    return freeze_batch_norm(model)
+    torch.manual_seed(settings.seed)
+    model = build_model(settings.model, class_names).train()
+    if settings.statistics == "pictures":
+        for norm in batch_norms(model):
+            norm.momentum = None  # cumulative: the plain mean of what it sees
+        with torch.no_grad():
+            for part in batch.split(8):
+                model(part.to(CPU).images)
+    freeze_batch_norm(model)
+    return model
 
 
 def compare(model: Detector, batch: Batch) -> list[Row]:
@@ -153,7 +158,7 @@ def say(settings: Settings, batch: Batch) -> None:
     height, width = batch.images.shape[-2:]
     counts = torch.bincount(batch.targets.image, minlength=len(batch))
     print(
-        f"{settings.model}, fresh weights, BatchNorm frozen; {len(batch)} pictures of {settings.data}, {width} x {height} px, "
+        f"{settings.model}, fresh weights, BatchNorm frozen with {settings.statistics} statistics; {len(batch)} pictures of {settings.data}, {width} x {height} px, "
         f"{len(batch.targets)} objects ({int(counts.min())} to {int(counts.max())} in a picture)\n"
         "Relative difference to the gradient of the same pictures as one batch:\n\n"
         "micro-batch       fp32       fp64   mean of ratios"

@@ -97,12 +97,34 @@ def test_shapes(block, shape):
     assert block(torch.randn(2, 4, 16, 16)).shape == shape
 
 
-def test_frozen_norms_keep_their_statistics():
-    block = freeze_batch_norm(Conv(4, 8).train())
-    before = [t.clone() for t in running_statistics(block)]
-    block(torch.randn(2, 4, 8, 8) + 5)
-    assert all(torch.equal(a, b) for a, b in zip(before, running_statistics(block), strict=True))
-    block.train()(torch.randn(2, 4, 8, 8) + 5)
-    assert not torch.equal(before[0], running_statistics(block)[0])
-    assert len(batch_norms(block)) == 1
-    assert len(running_statistics(block)) == 3
+def test_frozen_norms_are_those_of_evaluation_and_keep_their_statistics():
+    torch.manual_seed(0)
+    block = Conv(4, 8).train()
+    for _ in range(3):
+        block(torch.randn(2, 4, 8, 8) + 5)
+    assert len(batch_norms(block)) == 1 and len(running_statistics(block)) == 3
+    x, before = torch.randn(2, 4, 8, 8) + 5, {k: v.clone() for k, v in block.state_dict().items()}
+    expected = block.eval()(x)
+    freeze_batch_norm(block).train()
+    torch.testing.assert_close(block(x), expected)
+    assert batch_norms(block) == []
+    assert block.state_dict().keys() == before.keys()
+    assert all(torch.equal(v, before[k]) for k, v in block.state_dict().items())
+
+
+@pytest.mark.parametrize("parameter", ["bias of the norm", "bias of the predictor"])
+def test_a_gradient_summed_over_many_cells_is_right_in_float32(parameter):
+    """A hundred thousand nearly equal numbers: a running sum in float32 is off by 1e-4, a pairwise one by 1e-7."""
+    torch.manual_seed(0)
+    if parameter == "bias of the norm":
+        block = freeze_batch_norm(Conv(8, 8))
+        block.act = torch.nn.Identity()
+        bias = block.bn.bias
+    else:
+        block = Detect(3, (8, 16, 32)).cv3[0][-1]
+        bias = block.bias
+    x = torch.randn(32, 8, 64, 64).contiguous(memory_format=torch.channels_last)
+    upstream = 1 / 3 + 1e-3 * torch.rand(32, len(bias), 64, 64)
+    block(x).backward(upstream.contiguous(memory_format=torch.channels_last))
+    exact = upstream.double().sum((0, 2, 3))
+    assert ((bias.grad - exact).abs() / exact).max() < 1e-6
