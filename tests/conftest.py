@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-# Small tensors gain nothing from many threads. By environment: tests of the settings need no torch, and children inherit it.
-os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+# Small tensors gain nothing from many threads, and threads that wait for each other lose much on a busy machine.
+# By environment: tests of the settings need no torch, and children inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
