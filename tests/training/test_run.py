@@ -129,7 +129,7 @@ def test_a_run_that_was_interrupted_in_a_window_ends_as_one_that_was_not(setting
     settings["optimizer"] = optimizer
     whole = go({**settings, "name": "whole"})
     with pytest.raises(Interrupted, match="resume="):
-        go({**settings, "name": "cut"}, interrupt_in_window(10))
+        go({**settings, "name": "cut"}, interrupt_in_window(11))  # the second micro-batch of its window
     folder = whole.folder.parent / "cut"
     assert json.loads((folder / "run.json").read_text())["outcome"] == "interrupted"
     resumed = go({"resume": str(folder / "weights" / "last.pt")})
