@@ -28,7 +28,7 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import build_optimizer, choose_optimizer, set_schedule
 from visiontrain.training.plan import make_plan
 from visiontrain.training.precision import choose_precision
-from visiontrain.training.schedule import Schedule, horizon
+from visiontrain.training.schedule import horizon, schedule_of
 from visiontrain.training.update import apply_update
 from visiontrain.training.window import accumulate_window, power_of_two
 
@@ -52,16 +52,7 @@ def plain_train(config: TrainConfig) -> Detector:
     criterion = LOSSES[model.loss](config.loss)
     optim = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(index.names)).config
     optimizer = build_optimizer(model, optim, plan.weight_decay_used)
-    schedule = Schedule(
-        images_planned=plan.images_planned,
-        warmup_images=plan.warmup_images,
-        lr0=optim.lr0,
-        lrf=optim.lrf,
-        momentum=optim.momentum,
-        warmup_momentum=min(optim.warmup_momentum, optim.momentum),
-        warmup_bias_lr=optim.warmup_bias_lr,
-        cosine=optim.cos_lr,
-    )
+    schedule = schedule_of(plan, optim)
     precision, ema, look_back = choose_precision(device, config.amp), EMA(model), horizon(plan.images_planned)
     dataset = TrainSet(index, config.imgsz, config.augment, config.seed, config.epochs)
 

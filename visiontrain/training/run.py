@@ -41,7 +41,7 @@ from visiontrain.training.pictures import first_batches, labels_and_predictions
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
 from visiontrain.training.resume import Resumed, resume
-from visiontrain.training.schedule import Schedule, horizon
+from visiontrain.training.schedule import horizon, schedule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     return Job(
         config=config,
         plan=plan,
-        schedule=schedule_of(setup),
+        schedule=schedule_of(plan, optim),
         horizon=horizon(plan.images_planned),
         ranks=setup.ranks,
         criterion=criterion,
@@ -262,21 +262,6 @@ def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
             "where classes are the same, in the same order; use a model's name to start from scratch."
         )
     return model.train()
-
-
-def schedule_of(setup: Setup) -> Schedule:
-    """Learning rate and momentum over the planned images, by the optimizer's settings as chosen."""
-    optim, plan = setup.optimizer.config, setup.plan
-    return Schedule(
-        images_planned=plan.images_planned,
-        warmup_images=plan.warmup_images,
-        lr0=optim.lr0,
-        lrf=optim.lrf,
-        momentum=optim.momentum,
-        warmup_momentum=min(optim.warmup_momentum, optim.momentum),
-        warmup_bias_lr=optim.warmup_bias_lr,
-        cosine=optim.cos_lr,
-    )
 
 
 def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from visiontrain.config.schema import OptimConfig
+from visiontrain.training.plan import Plan
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -48,6 +51,20 @@ class Schedule:
         progress = min(images / self.images_planned, 1.0)
         left = (1 + math.cos(math.pi * progress)) / 2 if self.cosine else 1 - progress
         return self.lr0 * (self.lrf + (1 - self.lrf) * left)
+
+
+def schedule_of(plan: Plan, optim: OptimConfig) -> Schedule:
+    """The schedule of a planned run; ``optim`` with the learning rate as chosen. The warm-up never lowers momentum."""
+    return Schedule(
+        images_planned=plan.images_planned,
+        warmup_images=plan.warmup_images,
+        lr0=optim.lr0,
+        lrf=optim.lrf,
+        momentum=optim.momentum,
+        warmup_momentum=min(optim.warmup_momentum, optim.momentum),
+        warmup_bias_lr=optim.warmup_bias_lr,
+        cosine=optim.cos_lr,
+    )
 
 
 @dataclass(frozen=True, slots=True)
