@@ -116,3 +116,18 @@ def test_letterbox_says_where_the_picture_went(height, width, size):
 def test_endings_count_in_any_case():
     assert all(map(image.is_picture, ("A.JPG", "b.JpEg", "c d.png", "x.TIF")))
     assert not any(map(image.is_picture, ("a.txt", "jpg", "._a.jpg", "a.jpg.bak")))
+
+
+@pytest.mark.parametrize(("height", "width"), [(480, 640), (640, 480), (320, 320), (37, 500)])
+def test_grey_of_half_a_stride_or_more_lies_on_every_side(height, width):
+    picture = np.full((height, width, 3), 255, np.uint8)
+    boxed, scale, pad = image.letterbox(picture, 320, stride=32)
+    assert boxed.shape[0] % 32 == boxed.shape[1] % 32 == 0
+    inside = (
+        np.flatnonzero(boxed[:, boxed.shape[1] // 2, 0] == 255),
+        np.flatnonzero(boxed[boxed.shape[0] // 2, :, 0] == 255),
+    )
+    for seen, outer in zip(inside, boxed.shape[:2], strict=True):
+        assert seen[0] >= 16 and outer - 1 - seen[-1] >= 16
+        assert outer - len(seen) < 64
+    assert (inside[1][0], inside[0][0]) == pad
