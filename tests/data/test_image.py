@@ -104,7 +104,7 @@ def test_a_reduced_picture_is_made_of_means(tmp_path):
 @pytest.mark.parametrize(("height", "width", "size"), [(480, 640, 320), (97, 61, 128), (32, 32, 32), (5, 400, 64)])
 def test_letterbox_says_where_the_picture_went(height, width, size):
     white = np.full((height, width, 3), 255, np.uint8)
-    boxed, scale, pad = image.letterbox(white, size)
+    boxed, _, pad = image.letterbox(white, size)
     rows, columns = (np.flatnonzero((boxed == 255).all(axis=2).any(axis=axis)) for axis in (1, 0))
     assert (columns[0], rows[0]) == pad
     assert (columns[-1] + 1, rows[-1] + 1) == pytest.approx((width * scale[0] + pad[0], height * scale[1] + pad[1]))
@@ -121,7 +121,7 @@ def test_endings_count_in_any_case():
 @pytest.mark.parametrize(("height", "width"), [(480, 640), (640, 480), (320, 320), (37, 500)])
 def test_grey_of_half_a_stride_or_more_lies_on_every_side(height, width):
     picture = np.full((height, width, 3), 255, np.uint8)
-    boxed, scale, pad = image.letterbox(picture, 320, stride=32)
+    boxed, _, pad = image.letterbox(picture, 320, stride=32)
     assert boxed.shape[0] % 32 == boxed.shape[1] % 32 == 0
     inside = (
         np.flatnonzero(boxed[:, boxed.shape[1] // 2, 0] == 255),
