@@ -104,7 +104,7 @@ def test_a_reduced_picture_is_made_of_means(tmp_path):
 @pytest.mark.parametrize(("height", "width", "size"), [(480, 640, 320), (97, 61, 128), (32, 32, 32), (5, 400, 64)])
 def test_letterbox_says_where_the_picture_went(height, width, size):
     white = np.full((height, width, 3), 255, np.uint8)
-    boxed, _, pad = image.letterbox(white, size)
+    boxed, scale, pad = image.letterbox(white, size)
     rows, columns = (np.flatnonzero((boxed == 255).all(axis=2).any(axis=axis)) for axis in (1, 0))
     assert (columns[0], rows[0]) == pad
     assert (columns[-1] + 1, rows[-1] + 1) == pytest.approx((width * scale[0] + pad[0], height * scale[1] + pad[1]))
