@@ -103,7 +103,7 @@ def test_evaluation_boxes_hug_and_return_to_the_original(index, size):
     for i in range(len(samples)):
         sample = samples[i]
         height, width = sample.image.shape[:2]
-        assert height % 32 == width % 32 == 0 and max(height, width) - size < 32
+        assert height % 32 == width % 32 == 0 and 32 <= max(height, width) - size < 64
         assert np.abs(errors(sample.image, sample.boxes)).max() < 1.01
         back = (sample.boxes - np.tile(sample.pad, 2)) / np.tile(sample.scale, 2)
         np.testing.assert_allclose(back, index.pixel_boxes(sample.position), atol=1e-3)
