@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -82,15 +83,13 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
     index = read_split(description, "train")
     torch.manual_seed(config.seed)
     model = build_model(config.model, index.names).to(device, memory_format=torch.channels_last).train()
+    ema = EMA(model)  # before the model is wrapped: it copies all that is set on it
     clock = Clock(device)
     criterion = clock.around("loss", LOSSES[model.loss](config.loss))
     forward = model.forward
     model.forward = clock.around("forward", forward)  # type: ignore[method-assign]
-    optimizer, ema, precision = (
-        build_optimizer(model, config.optim, 5e-4),
-        EMA(model),
-        choose_precision(device, config.amp),
-    )
+    optimizer = build_optimizer(model, replace(config.optim, optimizer="AdamW"), 5e-4)
+    precision = choose_precision(device, config.amp)
     dataset = TrainSet(index, config.imgsz, config.augment, seed=config.seed, epochs=1000)
     size = max(config.nbs // config.batch, 1) * config.batch
     spans = [(k * size % len(index), k * size % len(index) + size) for k in range(windows + 1)]
