@@ -77,6 +77,19 @@ class Batch:
         return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop])
 
 
+def join(batches: Sequence[Batch]) -> Batch:
+    """Micro-batches of pictures of one size as one batch, in order."""
+    starts = [sum(map(len, batches[:k])) for k in range(len(batches))]
+    targets = [batch.targets for batch in batches]
+    joined = Targets(
+        torch.cat([t.image + start for t, start in zip(targets, starts, strict=True)]),
+        torch.cat([t.classes for t in targets]),
+        torch.cat([t.boxes for t in targets]),
+    )
+    positions = tuple(position for batch in batches for position in batch.positions)
+    return Batch(torch.cat([batch.images for batch in batches]), joined, positions)
+
+
 def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
     """Stack samples into a batch; pictures of different sizes are padded with grey (114) at the right and the bottom.
 

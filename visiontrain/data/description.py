@@ -85,6 +85,16 @@ def find_description(data: str) -> Path:
     raise DataError(f"data={data}: no such description. Looked for\n  {looked}\n{_near(given, name.stem)}")
 
 
+def class_lines(file: Path) -> list[int]:
+    """The line of each class in a description that ``load_description`` read, by class number."""
+    root = yaml.compose(file.read_text("utf-8-sig"), Loader=yaml.BaseLoader)
+    (names,) = (value for key, value in root.value if key.value == "names")
+    if isinstance(names, yaml.MappingNode):
+        numbered = {int(key.value): key.start_mark.line + 1 for key, _ in names.value}
+        return [numbered[number] for number in range(len(numbered))]
+    return [name.start_mark.line + 1 for name in names.value]
+
+
 def _near(given: Path, stem: str) -> str:
     folders = [given.parent, Path("datasets"), datasets_dir()]
     there = {path.stem: path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.y*ml"))}

@@ -39,6 +39,23 @@ def size_of_jpeg(head: bytes) -> tuple[int, int] | None:
     return None
 
 
+def ends_early(data: bytes) -> bool:
+    """Whether these are the bytes of a JPEG whose pixels stop before its end marker; bytes after the marker do no harm.
+
+    The marker cannot occur among the pixels, but does in a thumbnail, so the search starts behind the headers.
+    """
+    place = 2
+    while data[:2] == b"\xff\xd8" and place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xDA:  # the pixels begin
+            return data.find(b"\xff\xd9", place) < 0
+        if marker == 0xFF or marker in _WITHOUT_LENGTH:
+            place += 1 if marker == 0xFF else 2
+        else:
+            place += 2 + struct.unpack(">H", data[place + 2 : place + 4])[0]
+    return False
+
+
 def size_of_png(head: bytes) -> tuple[int, int] | None:
     """(height, width) from the first bytes of a PNG without an EXIF chunk (it may turn the picture)."""
     if head[:8] != b"\x89PNG\r\n\x1a\n" or head[12:16] != b"IHDR" or b"eXIf" in head:

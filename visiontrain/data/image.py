@@ -37,7 +37,7 @@ def read(path: str | Path, reduce: int = 1) -> np.ndarray:
     Raises:
         DataError: the file cannot be opened, or is not a picture OpenCV can decode.
     """
-    return _decode(_bytes_of(path), path, reduce)
+    return decode(bytes_of(path), path, reduce)
 
 
 def probe(path: str | Path) -> tuple[int, int, int]:
@@ -57,7 +57,7 @@ def probe(path: str | Path) -> tuple[int, int, int]:
     elif tail[4:8] == b"IEND":
         size = size_of_png(head)
     if size is None:
-        size = _decode(np.fromfile(path, np.uint8), path).shape[:2]
+        size = decode(np.fromfile(path, np.uint8), path).shape[:2]
     return size[0], size[1], length
 
 
@@ -111,14 +111,20 @@ def letterbox_inner(height: int, width: int, size: int) -> tuple[int, int]:
     return max(round(height * gain), 1), max(round(width * gain), 1)
 
 
-def _bytes_of(path: str | Path) -> np.ndarray:
+def bytes_of(path: str | Path) -> np.ndarray:
+    """The bytes of a file, (n,) uint8.
+
+    Raises:
+        DataError: it cannot be opened.
+    """
     try:
         return np.fromfile(path, np.uint8)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from error
 
 
-def _decode(data: np.ndarray, path: str | Path, reduce: int = 1) -> np.ndarray:
+def decode(data: np.ndarray, path: str | Path, reduce: int = 1) -> np.ndarray:
+    """The picture in the bytes of a file, as ``read`` gives it; ``path`` is for the message."""
     # From memory: one way for every operating system's file names, and an OS error is never taken for a bad picture.
     try:
         image = cv2.imdecode(data, _REDUCED[reduce] if reduce > 1 else cv2.IMREAD_COLOR) if len(data) else None

@@ -91,38 +91,66 @@ def read_split(description: Description, split: str, on_progress: Callable[[int,
     Raises:
         DataError: no pictures or no labels are found, none of them can be used, or a class is not in the description.
     """
-    source = FORMATS[description.format](description, split)
-    pictures = source.pictures()
-    kept: list[str] = []
-    scanned: list[_Scanned] = []
-    findings: list[Finding] = []
-    for path, result in zip(pictures, _scan(source, pictures, on_progress), strict=True):
-        if isinstance(result, Finding):
-            findings.append(result)
-        else:
-            kept.append(path)
-            scanned.append(result)
-    if not kept:
-        raise DataError(_none_left(description, split, findings))
-    labels = [result.labels for result in scanned]
-    _refuse_unknown(description, split, labels)
-    findings += [finding for each in labels for finding in each.findings]
-    findings += source.conclude(labels)
-    return _build(description, split, kept, scanned, findings)
+    scan = scan_split(description, split, on_progress)
+    if not scan.pictures:
+        raise DataError(_none_left(description, split, scan.findings))
+    _refuse_unknown(description, split, scan.labels)
+    return index_of(scan, scan.source.conclude(scan.labels))
 
 
 @dataclass(frozen=True, slots=True)
-class _Scanned:
+class Scanned:
+    """A picture that can be used: its sides in pixels as displayed, its file's size in bytes, its labels."""
+
+    path: str
     height: int
     width: int
     bytes: int
     labels: Labels
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What the files of a split say, each for itself; ``findings`` are about pictures that cannot be used."""
+
+    description: Description
+    split: str
+    source: Format
+    pictures: list[Scanned]
+    findings: list[Finding]
+
+    @property
+    def labels(self) -> list[Labels]:
+        """Of each picture, in order."""
+        return [picture.labels for picture in self.pictures]
+
+
+def scan_split(description: Description, split: str, on_progress: Callable[[int, int], None] | None = None) -> Scan:
+    """Read the labels and picture sizes of a split without a verdict on the whole; nothing is written.
+
+    Raises:
+        DataError: the pictures of the split cannot be listed, or a file cannot be opened for a reason of the machine.
+    """
+    source = FORMATS[description.format](description, split)
+    results = list(_scan(source, source.pictures(), on_progress))
+    findings = [result for result in results if isinstance(result, Finding)]
+    return Scan(description, split, source, [result for result in results if isinstance(result, Scanned)], findings)
+
+
+def index_of(scan: Scan, verdicts: Sequence[Finding] = ()) -> Index:
+    """The index of a scan with at least one picture; rows of unknown classes are not in it.
+
+    Args:
+        verdicts: findings on the split as a whole.
+    """
+    findings = [*scan.findings, *(finding for each in scan.labels for finding in each.findings), *verdicts]
+    return _build(scan.description, scan.split, scan.pictures, findings)
+
+
 def _scan(
     source: Format, pictures: Sequence[str], on_progress: Callable[[int, int], None] | None
-) -> Iterator[_Scanned | Finding]:
-    def one(path: str) -> _Scanned | Finding:
+) -> Iterator[Scanned | Finding]:
+    def one(path: str) -> Scanned | Finding:
         try:
             height, width, length = image.probe(path)
         except FileNotFoundError:
@@ -131,7 +159,7 @@ def _scan(
             return Finding("picture_unreadable", path, 0, f"{str(error).removeprefix(path + ': ')}; left out")
         except OSError as error:  # too many open files, a lost disk: no verdict on the picture
             raise DataError(f"{path}: cannot be opened: {error.strerror}") from error
-        return _Scanned(height, width, length, source.labels(path, (height, width)))
+        return Scanned(path, height, width, length, source.labels(path, (height, width)))
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(pictures), _CHUNK):
@@ -140,17 +168,15 @@ def _scan(
                 on_progress(min(start + _CHUNK, len(pictures)), len(pictures))
 
 
-def _build(
-    description: Description, split: str, paths: Sequence[str], scanned: Sequence[_Scanned], findings: list[Finding]
-) -> Index:
-    encoded = [os.fsencode(path) for path in paths]
+def _build(description: Description, split: str, scanned: Sequence[Scanned], findings: list[Finding]) -> Index:
+    encoded = [os.fsencode(picture.path) for picture in scanned]
     labels = [result.labels for result in scanned]
     sizes = np.array([(result.height, result.width) for result in scanned], np.int32)
     counts = np.cumsum([len(each.classes) for each in labels])
     boxes = np.concatenate([each.boxes for each in labels]).astype(np.float32)
     classes = np.concatenate([each.classes for each in labels]).astype(np.int32)
     lengths = np.array([result.bytes for result in scanned], np.int64)
-    relative = [os.fsencode(_relative(path, description.root)) for path in paths]
+    relative = [os.fsencode(_relative(picture.path, description.root)) for picture in scanned]
     return Index(
         path_bytes=np.frombuffer(b"".join(encoded), np.uint8),
         path_ends=np.cumsum([len(path) for path in encoded]),

@@ -26,7 +26,7 @@ class Finding:
 class Labels:
     """Labels of one picture: ``boxes`` (N, 4) float64 cx cy w h as fractions of the picture, ``classes`` (N,) int64.
 
-    ``found`` is whether the picture has labels at all (an empty file counts), ``file`` where they are or should be,
+    ``lines`` are the N lines in ``file`` that the boxes come from, ``found`` is whether the picture has labels at all (an empty file counts), ``file`` where they are or should be,
     ``unknown`` the findings that make the data unusable: classes that the description does not name.
     """
 
@@ -38,3 +38,4 @@ class Labels:
     rows: int = 0
     findings: Sequence[Finding] = ()
     unknown: Sequence[Finding] = ()
+    lines: Sequence[int] = ()

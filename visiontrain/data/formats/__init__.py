@@ -22,5 +22,8 @@ class Format(Protocol):
     def conclude(self, read: Sequence[Labels]) -> list[Finding]:
         """Verdicts on the split as a whole; raises DataError where it cannot be used."""
 
+    def strays(self, pictures: Sequence[str]) -> list[str]:
+        """Label files near those of ``pictures`` that belong to no picture on the disk."""
+
 
 FORMATS: dict[str, Callable[[Description, str], Format]] = {"yolo": yolo.YoloSplit}

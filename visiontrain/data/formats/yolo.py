@@ -12,11 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from visiontrain.data.description import Description
+from visiontrain.data.image import is_picture
 from visiontrain.data.labels import Finding, Labels
 from visiontrain.data.splits import pictures_of
 from visiontrain.errors import DataError
 
 ROUNDING = 1e-5  # written with six digits, a box that fills the picture sticks out by less
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 OVERSHOOT = 1e-2  # a box may be drawn this far over the border; more is named as such
 _IMAGES = re.compile(r"(^|[/\\])images(?=[/\\])(?!.*[/\\]images[/\\])", re.DOTALL)
 
@@ -61,6 +63,20 @@ class YoloSplit:
             raise DataError(f"{self._where()}: none of the {rows} label rows can be used:\n  " + "\n  ".join(first))
         return self._counted(read, missing, rows)
 
+    def strays(self, pictures: Sequence[str]) -> list[str]:
+        """Label files near those of ``pictures`` that belong to no picture on the disk, of this split or any other."""
+        places: dict[str, set[str]] = {}  # folder of labels -> folders of pictures
+        for folder in {os.path.dirname(picture) for picture in pictures}:
+            for file in label_paths(os.path.join(folder, "any")):
+                places.setdefault(os.path.dirname(file), set()).add(folder)
+        found = []
+        for place, folders in places.items():
+            stems = {os.path.splitext(name)[0] for folder in folders for name in os.listdir(folder) if is_picture(name)}
+            files = sorted(os.listdir(place)) if os.path.isdir(place) else []
+            named = [name for name in files if name.endswith(".txt") and name[:-4] not in stems]
+            found += [path for name in named if _holds_labels(path := os.path.join(place, name))]
+        return found
+
     def _counted(self, read: Sequence[Labels], missing: Sequence[str], rows: int) -> list[Finding]:
         findings, total, file = [], len(read), str(self.description.file)
         if missing:
@@ -90,7 +106,7 @@ class YoloSplit:
         return f"{self.description.file}, {self.split}"
 
     def _parse(self, file: str, data: bytes, beside: bool) -> Labels:
-        boxes, classes, findings, unknown, rows = [], [], [], [], 0
+        boxes, classes, lines, findings, unknown, rows = [], [], [], [], [], 0
         seen: dict[tuple[float | str, ...], int] = {}
         for line, text in enumerate(data.decode("utf-8-sig", errors="replace").splitlines(), 1):
             words = text.split()
@@ -111,6 +127,7 @@ class YoloSplit:
                 seen[row] = line
                 boxes.append(box)
                 classes.append(number)
+                lines.append(line)
         return Labels(
             np.array(boxes, np.float64).reshape(-1, 4),
             np.array(classes, np.int64),
@@ -120,6 +137,7 @@ class YoloSplit:
             rows=rows,
             findings=findings,
             unknown=unknown,
+            lines=lines,
         )
 
     def _class(self, words: Sequence[str]) -> tuple[int, str]:
@@ -151,6 +169,12 @@ def _read(file: str) -> bytes | None:
         return None
     except OSError as error:  # too many open files, no permission: not a fault of the labels, and not background
         raise DataError(f"{file}: cannot be opened: {error.strerror}") from error
+
+
+def _holds_labels(file: str) -> bool:
+    """Whether it is empty or its first row looks like a label: a classes.txt or a note may lie among them."""
+    words = (_read(file) or b"").decode("utf-8", errors="replace").strip().split("\n", 1)[0].split()
+    return not words or (len(words) >= 5 and _NUMBER.fullmatch(words[0]) is not None)
 
 
 def _box(words: Sequence[str]) -> tuple[tuple[float, float, float, float] | None, str, str]:

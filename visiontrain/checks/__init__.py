@@ -1,0 +1,1 @@
+"""What `visiontrain check` looks at before a training: the data, and a trial of the training itself."""

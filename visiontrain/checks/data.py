@@ -1,0 +1,129 @@
+"""What is wrong with a data set, all of it, by file and line. Files are read and never changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from visiontrain.checks.kinds import KINDS
+from visiontrain.checks.pictures import picture_findings
+from visiontrain.data.description import Description, class_lines
+from visiontrain.data.index import Scan, Scanned, scan_split
+from visiontrain.data.labels import Finding
+from visiontrain.errors import DataError
+
+SAME_OBJECT = 0.95  # IoU of two boxes of a class above which they are probably one object
+SMALLEST_SIDE = 2.0  # pixels at imgsz: below it nothing of an object is left to learn from
+
+Progress = Callable[[str, int, int], None]  # (what is done, pictures done, pictures in all)
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """All findings of a data set, worst kind first, and the scans of the splits that could be read."""
+
+    description: Description
+    findings: list[Finding]
+    scans: dict[str, Scan]
+    seconds: float
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)  # split -> class name -> boxes
+
+    @property
+    def faults(self) -> list[Finding]:
+        """What is wrong; the other findings are for a person to judge."""
+        return [finding for finding in self.findings if KINDS[finding.kind].fault]
+
+
+def examine(description: Description, imgsz: int, progress: Progress = lambda *_: None) -> DataReport:
+    """Look at every label and every picture of all splits.
+
+    Args:
+        description: of the data set.
+        imgsz: long side of a picture in training, pixels.
+        progress: called now and then.
+    """
+    began = time.perf_counter()
+    scans: dict[str, Scan] = {}
+    findings: list[Finding] = []
+    for split in description.splits:
+        try:
+            scans[split] = scan_split(description, split, lambda done, total, s=split: progress(f"{s} labels", done, total))
+        except DataError as error:
+            findings.append(Finding("split_unusable", str(description.file), 0, str(error)))
+    for scan in scans.values():
+        findings += _of_split(scan, imgsz)
+    counts = {split: _count(scan) for split, scan in scans.items()}
+    findings += _unlabelled_classes(description, counts)
+    findings += picture_findings(scans, lambda done, total: progress("pictures", done, total))
+    order = list(KINDS)
+    unique = sorted(set(findings), key=lambda f: (order.index(f.kind), f.file, f.line, f.message))
+    return DataReport(description, unique, scans, time.perf_counter() - began, counts)
+
+
+def _of_split(scan: Scan, imgsz: int) -> Iterator[Finding]:
+    yield from scan.findings
+    for picture in scan.pictures:
+        yield from _of_picture(picture, imgsz)
+    for file in scan.source.strays([picture.path for picture in scan.pictures]):
+        yield Finding("labels_without_picture", file, 0, "no picture of this name is in the folder of its pictures")
+    try:
+        # That labels are missing is told picture by picture.
+        yield from (f for f in scan.source.conclude(scan.labels) if f.kind != "labels_missing")
+    except DataError as error:
+        yield Finding("split_unusable", str(scan.description.file), 0, str(error))
+
+
+def _of_picture(picture: Scanned, imgsz: int) -> Iterator[Finding]:
+    labels = picture.labels
+    yield from labels.findings
+    yield from labels.unknown
+    if not labels.found:
+        yield Finding("picture_without_labels", picture.path, 0, f"counts as background: there is no {labels.file}")
+    elif not labels.rows:
+        yield Finding("labels_empty", labels.file, 0, "no rows: the picture counts as background")
+    for first, second, overlap in _doubles(labels.boxes, labels.classes):
+        message = f"IoU {overlap:.3f} with line {labels.lines[first]}, of the same class"
+        yield Finding("box_twice", labels.file, labels.lines[second], message)
+    sides = labels.boxes[:, 2:] * (picture.width, picture.height)
+    small = sides * imgsz / max(picture.width, picture.height)
+    for row in np.flatnonzero(small.min(1, initial=np.inf) < SMALLEST_SIDE):
+        there, here = sides[row], small[row]
+        message = (
+            f"{here[0]:.1f} x {here[1]:.1f} px at imgsz={imgsz}, below {SMALLEST_SIDE:g} px on a side"
+            f" ({there[0]:.1f} x {there[1]:.1f} px in the picture)"
+        )
+        yield Finding("box_vanishes", labels.file, labels.lines[row], message)
+
+
+def _doubles(boxes: np.ndarray, classes: np.ndarray) -> Iterator[tuple[int, int, float]]:
+    """(first, second, IoU) of rows of one class that nearly coincide. Fractions do: IoU knows no scale along an axis."""
+    half = boxes[:, 2:] / 2
+    low, high = boxes[:, :2] - half, boxes[:, :2] + half
+    area = boxes[:, 2:].prod(1)
+    for second in range(1, len(boxes)):
+        sides = np.minimum(high[:second], high[second]) - np.maximum(low[:second], low[second])
+        shared = sides.clip(0).prod(1)
+        overlap = shared / (area[:second] + area[second] - shared)
+        overlap[classes[:second] != classes[second]] = 0
+        first = int(overlap.argmax())
+        if overlap[first] >= SAME_OBJECT:
+            yield first, second, float(overlap[first])
+
+
+def _count(scan: Scan) -> dict[str, int]:
+    names = scan.description.names
+    classes = np.concatenate([labels.classes for labels in scan.labels] or [np.empty(0, np.int64)])
+    return dict(zip(names, np.bincount(classes, minlength=len(names)).tolist(), strict=True))
+
+
+def _unlabelled_classes(description: Description, counts: dict[str, dict[str, int]]) -> Iterator[Finding]:
+    """Classes without boxes in training cannot be learned, in validation not be scored; the test split may lack some."""
+    for name, line in zip(description.names, class_lines(description.file), strict=True):
+        lacking = [split for split in ("train", "val") if split in counts and not counts[split][name]]
+        if lacking:
+            yield Finding(
+                "class_without_boxes", str(description.file), line, f"{name!r} has no box in {' and '.join(lacking)}"
+            )
