@@ -1,4 +1,4 @@
-"""Train, validate and plan from Python, with the command line's names as keywords, checked the same way."""
+"""Train, validate, plan and check from Python, with the command line's names as keywords, checked the same way."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from visiontrain.config.parse import parse_keywords
-from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import DataError
 from visiontrain.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
+    from visiontrain.checks.check import CheckResult
     from visiontrain.evaluation.evaluator import Evaluation
     from visiontrain.record.events import Event
 
@@ -138,6 +139,19 @@ def plan(**settings: Any) -> Plan:
     return run_plan(parse_keywords(PlanConfig, settings))
 
 
+def check(**settings: Any) -> CheckResult:
+    """Look for faults in data and settings before a training, and print what was found; nothing is changed or written.
+
+    Args:
+        settings: as on the command line (``visiontrain help check``).
+
+    Raises:
+        ConfigError, DataError, WeightsError: as the message says. Faults in labels and pictures are no error here: they
+            are the result.
+    """
+    return run_check(parse_keywords(CheckConfig, settings))
+
+
 def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
     """Train with settings that are checked already."""
     calm_threads()
@@ -153,6 +167,14 @@ def run_validation(config: ValConfig) -> Evaluation:
     from visiontrain.evaluation.validation import validate
 
     return validate(config)
+
+
+def run_check(config: CheckConfig) -> CheckResult:
+    """Check with settings that are checked already."""
+    calm_threads()
+    from visiontrain.checks.check import run_check as look
+
+    return look(config)
 
 
 def calm_threads() -> None:

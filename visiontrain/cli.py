@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, VisionTrainError
 
 _HELP = {"-h", "--help", "help"}
@@ -96,4 +96,15 @@ def _plan(words: list[str]) -> int:
     return 0
 
 
-_ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan}
+def _check(words: list[str]) -> int:
+    config = parse_words(CheckConfig, words)
+    from visiontrain import api
+    from visiontrain.record.files import plain
+
+    result = api.run_check(config)
+    if config.format == "json":
+        print(json.dumps(plain(result.to_json()), allow_nan=False))
+    return result.exit_code
+
+
+_ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan, "check": _check}

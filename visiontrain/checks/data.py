@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,13 +23,14 @@ Progress = Callable[[str, int, int], None]  # (what is done, pictures done, pict
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """All findings of a data set, worst kind first, and the scans of the splits that could be read."""
+    """All findings of a data set, worst kind first, the scans of the splits that could be read, and those of no use."""
 
     description: Description
     findings: list[Finding]
     scans: dict[str, Scan]
     seconds: float
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)  # split -> class name -> boxes
+    counts: dict[str, dict[str, int]]  # split -> class name -> boxes
+    unusable: frozenset[str]  # splits that training would refuse as a whole
 
     @property
     def faults(self) -> list[Finding]:
@@ -48,19 +49,23 @@ def examine(description: Description, imgsz: int, progress: Progress = lambda *_
     began = time.perf_counter()
     scans: dict[str, Scan] = {}
     findings: list[Finding] = []
+    unusable = set()
     for split in description.splits:
         try:
-            scans[split] = scan_split(description, split, lambda done, total, s=split: progress(f"{s} labels", done, total))
+            scan = scan_split(description, split, lambda done, total, s=split: progress(f"{s} labels", done, total))
+            scans[split] = scan
+            findings += _of_split(scan, imgsz)
+            # That labels are missing is told picture by picture.
+            findings += [f for f in scan.source.conclude(scan.labels) if f.kind != "labels_missing"]
         except DataError as error:
             findings.append(Finding("split_unusable", str(description.file), 0, str(error)))
-    for scan in scans.values():
-        findings += _of_split(scan, imgsz)
+            unusable.add(split)
     counts = {split: _count(scan) for split, scan in scans.items()}
     findings += _unlabelled_classes(description, counts)
     findings += picture_findings(scans, lambda done, total: progress("pictures", done, total))
     order = list(KINDS)
     unique = sorted(set(findings), key=lambda f: (order.index(f.kind), f.file, f.line, f.message))
-    return DataReport(description, unique, scans, time.perf_counter() - began, counts)
+    return DataReport(description, unique, scans, time.perf_counter() - began, counts, frozenset(unusable))
 
 
 def _of_split(scan: Scan, imgsz: int) -> Iterator[Finding]:
@@ -69,11 +74,6 @@ def _of_split(scan: Scan, imgsz: int) -> Iterator[Finding]:
         yield from _of_picture(picture, imgsz)
     for file in scan.source.strays([picture.path for picture in scan.pictures]):
         yield Finding("labels_without_picture", file, 0, "no picture of this name is in the folder of its pictures")
-    try:
-        # That labels are missing is told picture by picture.
-        yield from (f for f in scan.source.conclude(scan.labels) if f.kind != "labels_missing")
-    except DataError as error:
-        yield Finding("split_unusable", str(scan.description.file), 0, str(error))
 
 
 def _of_picture(picture: Scanned, imgsz: int) -> Iterator[Finding]:

@@ -19,7 +19,9 @@ _LEAK = "keep it in one of the two: scores on pictures that were trained on say 
 
 # In the order in which they are shown.
 KINDS: dict[str, Kind] = {
-    "split_unusable": Kind(True, "splits that cannot be used", "put right what the message says; nothing can be trained"),
+    "split_unusable": Kind(
+        True, "splits that cannot be used", "put right what the message says; nothing can be trained"
+    ),
     "class_unknown": Kind(
         True, "rows of a class that names does not have", "correct the class, or add it to names; training stops here"
     ),
@@ -34,7 +36,9 @@ KINDS: dict[str, Kind] = {
     "picture_missing": Kind(True, "pictures that are listed and not there", "bring it back, or take it off the list"),
     "picture_unreadable": Kind(True, "pictures that cannot be read", "save it anew, or take it out of the split"),
     "picture_truncated": Kind(
-        True, "pictures whose file ends early", "copy it again from its source; training sees grey where pixels are missing"
+        True,
+        "pictures whose file ends early",
+        "copy it again from its source; training sees grey where pixels are missing",
     ),
     "picture_in_both": Kind(True, "pictures that are in two splits", _LEAK),
     "picture_nearly_in_both": Kind(True, "pictures that are nearly the same as one of another split", _LEAK),
@@ -51,9 +55,13 @@ KINDS: dict[str, Kind] = {
         False, "pictures nearly the same as one of the same split", "frames of one film? Keep those that differ"
     ),
     "picture_without_labels": Kind(
-        False, "pictures without a label file", "right for background; else add the file (an empty one says it is meant)"
+        False,
+        "pictures without a label file",
+        "right for background; else add the file (an empty one says it is meant)",
     ),
     "labels_empty": Kind(False, "empty label files", "right for background; else label the objects"),
     "labels_beside": Kind(False, "label files beside their pictures", "nothing: they are read from there"),
-    "not_compared": Kind(False, "comparisons left out", "nothing: it is told so that silence is not taken for a verdict"),
+    "not_compared": Kind(
+        False, "comparisons left out", "nothing: it is told so that silence is not taken for a verdict"
+    ),
 }

@@ -48,7 +48,9 @@ class _Looks:
     small: np.ndarray
 
 
-def picture_findings(scans: Mapping[str, Scan], progress: Callable[[int, int], None] = lambda *_: None) -> list[Finding]:
+def picture_findings(
+    scans: Mapping[str, Scan], progress: Callable[[int, int], None] = lambda *_: None
+) -> list[Finding]:
     """Decode every picture, at an eighth of its size where the format can, and compare all with all.
 
     Args:
@@ -88,11 +90,15 @@ def _look_at(picture: Scanned) -> tuple[_Look | None, Finding | None]:
         data = image.bytes_of(path)
         pixels = image.decode(data, path, reduce if image.reducible(path) else 1)
     except DataError as error:
-        message = f"{str(error).removeprefix(path + ': ')}; its header looks sound, so training would begin and stop there"
+        message = (
+            f"{str(error).removeprefix(path + ': ')}; its header looks sound, so training would begin and stop there"
+        )
         return None, Finding("picture_unreadable", path, 0, message)
     finding = None
     if ends_early(data.tobytes()):
-        finding = Finding("picture_truncated", path, 0, f"{len(data)} bytes without the end of the picture; used as it is")
+        finding = Finding(
+            "picture_truncated", path, 0, f"{len(data)} bytes without the end of the picture; used as it is"
+        )
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     steps = cv2.resize(grey, (_SIDE + 1, _SIDE), interpolation=cv2.INTER_AREA)
     small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32).ravel()
@@ -115,7 +121,9 @@ def _gather(kept: Sequence[tuple[str, _Look]]) -> _Looks:
 def _in_both(earlier: str, theirs: _Looks, later: str, ours: _Looks) -> Iterator[Finding]:
     for path, digest in zip(ours.paths, ours.digests, strict=True):
         if digest in theirs.first:
-            yield Finding("picture_in_both", path, 0, f"in {later}, and the same file as {theirs.first[digest]} in {earlier}")
+            yield Finding(
+                "picture_in_both", path, 0, f"in {later}, and the same file as {theirs.first[digest]} in {earlier}"
+            )
     for i, j, apart in _near(ours, theirs):
         if ours.digests[i] not in theirs.first:
             message = f"in {later}, and nearly the same as {theirs.paths[j]} in {earlier} ({apart} of 256 bits differ)"
@@ -128,7 +136,9 @@ def _within(split: str, looks: _Looks) -> Iterator[Finding]:
             yield Finding("picture_twice", path, 0, f"the same file as {looks.first[digest]}, both in {split}")
     if len(looks.paths) > WITHIN_AT_MOST:
         folder = os.path.dirname(looks.paths[0])  # noqa: PTH120 - a string, as all paths here
-        message = f"{len(looks.paths)} pictures of {split} were not compared with each other, only whether files are equal"
+        message = (
+            f"{len(looks.paths)} pictures of {split} were not compared with each other, only whether files are equal"
+        )
         yield Finding("not_compared", folder, 0, message)
         return
     for i, j, apart in _near(looks, looks):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.files import read_entries
-from visiontrain.config.schema import Settings, TrainConfig, ValConfig, assemble, check, unknown
+from visiontrain.config.schema import CheckConfig, Settings, TrainConfig, ValConfig, assemble, check, unknown
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
 
@@ -92,6 +92,8 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
     """What the verb cannot do without; ``tried`` are names with a problem of their own."""
     if settings is TrainConfig and not (good.get("data") or good.get("resume") or {"data", "resume", "cfg"} & tried):
         return [f"data is missing: which pictures? For example {prefix}data=shapes (made on the spot) or data=my.yaml"]
+    if settings is CheckConfig and not (good.get("data") or {"data", "cfg"} & tried):
+        return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
     return []

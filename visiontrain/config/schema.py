@@ -205,7 +205,33 @@ class PlanConfig(_Checked):
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
-Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckConfig(_Checked):
+    """Settings of a check: those of training that its data and its windows depend on."""
+
+    data: str = _like(TrainConfig, "data")
+    preflight: bool = setting(True, "try some windows of the training; false: look at the data alone")
+    model: str = _like(TrainConfig, "model")
+    epochs: int = _like(TrainConfig, "epochs")
+    batch: int = _like(TrainConfig, "batch")
+    nbs: int = _like(TrainConfig, "nbs")
+    last_window: str = _like(TrainConfig, "last_window")
+    imgsz: int = _like(TrainConfig, "imgsz")
+    device: str = _like(TrainConfig, "device")
+    workers: int = _like(TrainConfig, "workers")
+    seed: int = _like(TrainConfig, "seed")
+    deterministic: bool | None = _like(TrainConfig, "deterministic")
+    amp: bool = _like(TrainConfig, "amp")
+    val: bool = _like(TrainConfig, "val")
+    format: str = _like(ValConfig, "format")
+    optim: OptimConfig = group(OptimConfig, "Optimizer")
+    loss: LossConfig = group(LossConfig, "Loss")
+    augment: AugmentConfig = group(AugmentConfig, "Augmentation")
+    scoring: ScoringConfig = group(ScoringConfig, "Validation")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig)
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
@@ -256,7 +282,7 @@ def unknown(settings: type, name: str) -> str:
         return f"{name} is no setting here: {INSTEAD[name]}"
     if name in NOT_YET:
         return f"{name}: this version cannot do that ({NOT_YET[name]}); leave it out"
-    owners = [c for c in (TrainConfig, ValConfig, PlanConfig) if name in leaves_of(c)]
+    owners = [c for c in (TrainConfig, ValConfig, PlanConfig, CheckConfig) if name in leaves_of(c)]
     if owners:
         verb = settings.__name__.removesuffix("Config").lower()
         return f"{name} changes nothing in {verb} (it is a setting of {owners[0].__name__.removesuffix('Config').lower()}); leave it out"
@@ -293,7 +319,7 @@ def build(settings: type[Settings], values: Mapping[str, Any], given: frozenset[
     """Build a settings object from flat values; the inverse of ``leaves``.
 
     Args:
-        settings: TrainConfig, ValConfig or PlanConfig.
+        settings: TrainConfig, ValConfig, PlanConfig or CheckConfig.
         values: by the names the user knows; names left out get their default.
         given: the names that the user gave; None: all of ``values``.
 

@@ -121,6 +121,15 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
     ranks = Ranks(choose_device(config.device))
     description = load_description(config.data)
     train_index, val_index = read_with_bar(description, "train"), read_with_bar(description, "val")
+    setup = arrange(config, ranks, train_index, val_index, resumed)
+    output = config.output
+    return replace(
+        setup, folder=resumed.folder if resumed else run_folder(output.project, output.name, output.exist_ok)
+    )
+
+
+def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: Index, resumed: Resumed | None) -> Setup:
+    """Decide all that follows from settings and data; the folder is still to come, nothing is written."""
     plan = make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -131,14 +140,12 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
         last_window=config.last_window,
         ranks=ranks.size,
     )
-    choice = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(description.names))
+    choice = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(train_index.names))
     if resumed:
         _same_data(resumed, train_index)
-    output = config.output
-    folder = resumed.folder if resumed else run_folder(output.project, output.name, output.exist_ok)
     precision = choose_precision(ranks.device, config.amp)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, worker_count(config.workers))
-    return Setup(config, folder, ranks, train_index, val_index, loader, plan, choice, precision, resumed)
+    return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed)
 
 
 def read_with_bar(description: Description, split: str) -> Index:
@@ -154,41 +161,56 @@ def read_with_bar(description: Description, split: str) -> Index:
 
 def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     """Build the model and all that training changes, say the plan, and set everything up for the loop."""
-    config, plan, device = setup.config, setup.plan, setup.ranks.device
-    optim = setup.optimizer.config
-    torch.manual_seed(config.seed)
-    model = starting_model(config, setup.train.names).to(device, memory_format=torch.channels_last)
-    state = TrainState(model, EMA(model), build_optimizer(model, optim, plan.weight_decay_used), setup.precision)
+    config = setup.config
+    state = new_state(setup)
+    model = state.model
     if setup.resumed:
         restore(state, setup.resumed.content, setup.resumed.path)
     trim(setup.folder, replace(state.counters(), epoch=state.epoch))
     (setup.folder / "weights").mkdir(exist_ok=True)
     write_text(setup.folder / "args.yaml", to_yaml(config.leaves()))
-    criterion = LOSSES[model.loss](config.loss)
+    job = job_of(setup, state, record, interrupt)
+    if config.output.plots and not setup.resumed:
+        job.show = first_batches(record, setup.train.names)
     record(
         RunStarted(
             folder=setup.folder,
             plan=sentences(setup, model),
             facts=facts(setup, model),
-            epochs=plan.epochs,
+            epochs=setup.plan.epochs,
             images_per_epoch=len(setup.train),
-            part_names=criterion.part_names,
+            part_names=LOSSES[model.loss].part_names,
             resumed_epoch=state.epoch,
         )
     )
     for notice in notices(setup):
         record(notice)
+    return job
+
+
+def new_state(setup: Setup) -> TrainState:
+    """The model as training begins with it, its average and its optimizer, on the device."""
+    torch.manual_seed(setup.config.seed)
+    model = starting_model(setup.config, setup.train.names)
+    model = model.to(setup.ranks.device, memory_format=torch.channels_last)
+    optimizer = build_optimizer(model, setup.optimizer.config, setup.plan.weight_decay_used)
+    return TrainState(model, EMA(model), optimizer, setup.precision)
+
+
+def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], interrupt: Interrupt) -> Job:
+    """All that the loop works with, from where ``state`` stands; nothing is written."""
+    config, plan = setup.config, setup.plan
     return Job(
         config=config,
         plan=plan,
-        schedule=schedule_of(plan, optim),
+        schedule=schedule_of(plan, setup.optimizer.config),
         horizon=horizon(plan.images_planned),
         ranks=setup.ranks,
-        criterion=criterion,
+        criterion=LOSSES[state.model.loss](config.loss),
         state=state,
         micro_batches=micro_batches(setup, state),
         evaluate=lambda: score(setup, state.ema.model, record).metrics,
-        show=first_batches(record, setup.train.names) if config.output.plots and not setup.resumed else _nothing,
+        show=_nothing,
         record=record,
         interrupt=interrupt,
         about=About(config.leaves(), sorted(config.given), plan.facts(), setup.train.fingerprint),

@@ -1,7 +1,7 @@
 """YOLO text labels: a file per picture, a row per object: class cx cy w h, or class and the corners of a polygon."""
 
 # Paths are strings here: a million of them pass, and a Path each is slow.
-# ruff: noqa: PTH112, PTH120, PTH122, PTH123, PTH208
+# ruff: noqa: PTH112, PTH118, PTH120, PTH122, PTH123, PTH208
 from __future__ import annotations
 
 import math

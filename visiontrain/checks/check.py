@@ -1,0 +1,106 @@
+"""`visiontrain check`: the data, then a trial of the training, told as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from visiontrain.checks.data import DataReport, examine
+from visiontrain.checks.preflight import Preflight, preflight
+from visiontrain.checks.report import as_json, data_text, plan_text, preflight_text
+from visiontrain.checks.rows import Row
+from visiontrain.config.schema import CheckConfig, TrainConfig, build
+from visiontrain.config.values import leaves_of
+from visiontrain.data.description import load_description
+from visiontrain.data.index import index_of
+from visiontrain.data.labels import Finding
+from visiontrain.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why."""
+
+    data: DataReport
+    preflight: Preflight | None
+    not_run: str
+    settings: dict[str, Any]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings in the data, faults and notes."""
+        return self.data.findings
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the preflight."""
+        return self.preflight.rows if self.preflight else []
+
+    @property
+    def exit_code(self) -> int:
+        """3 for faults in the data, else 1 for a failed row of the preflight, else 0."""
+        if self.data.faults:
+            return DataError.exit_code
+        return 1 if self.preflight and self.preflight.failed else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for one line of JSON (docs/contracts.md)."""
+        return as_json(self.data, self.preflight, self.not_run, self.settings)
+
+
+def run_check(config: CheckConfig, tell: Callable[[str], None] = print) -> CheckResult:
+    """Look at the data, then try the training.
+
+    Args:
+        config: settings.
+        tell: called with each part of the report as soon as it is known.
+
+    Raises:
+        ConfigError: settings that contradict each other or this machine.
+        DataError: there is no such description, or it is wrong.
+        WeightsError: the checkpoint to start from cannot be used.
+    """
+    report = _examine(config)
+    tell(data_text(report))
+    not_run = "preflight=false" if not config.preflight else unusable(report)
+    if not_run:
+        tell(f"\nPreflight: not run, {not_run}")
+        return CheckResult(report, None, not_run, config.leaves())
+    train, val = (index_of(report.scans[split]) for split in ("train", "val"))
+    with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None) as bar:
+        found = preflight(
+            training(config), train, val, lambda plan: tell(plan_text(plan)), lambda what: bar.set_description(what)
+        )
+    tell(preflight_text(found))
+    return CheckResult(report, found, "", config.leaves())
+
+
+def training(config: CheckConfig) -> TrainConfig:
+    """The settings of the training that is checked."""
+    known = leaves_of(TrainConfig)
+    values = {name: value for name, value in config.leaves().items() if name in known}
+    return build(TrainConfig, values, frozenset(config.given & known.keys()))
+
+
+def unusable(report: DataReport) -> str:
+    """Why nothing can be trained on these data, or ""."""
+    for split in ("train", "val"):
+        if split not in report.description.splits:
+            return f"the description has no {split} split"
+        if split in report.unusable:
+            return f"the {split} split cannot be used"
+    return ""
+
+
+def _examine(config: CheckConfig) -> DataReport:
+    description = load_description(config.data)
+    with tqdm(unit="img", leave=False, disable=None) as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.n, bar.total = done, total
+            bar.set_description(what)
+
+        return examine(description, config.imgsz, show)

@@ -1,0 +1,235 @@
+"""The preflight: a few real windows of the training that was asked for, watched, compared and timed. Nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from visiontrain.batch import Batch, collate
+from visiontrain.checks import verdicts
+from visiontrain.checks.equality import Pieces, one_batch_rows, split_rows
+from visiontrain.checks.room import bytes_per_image, free_bytes
+from visiontrain.checks.rows import FAIL, NOTE, Row, duration, megabytes
+from visiontrain.checks.trial import Seen, Window, full_windows, growth, observe
+from visiontrain.config.schema import TrainConfig
+from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.index import Index
+from visiontrain.data.loader import evaluation_loader
+from visiontrain.distributed import Ranks, choose_device
+from visiontrain.evaluation.evaluator import evaluate
+from visiontrain.memory import peak_bytes, peak_is_of
+from visiontrain.record.events import Event
+from visiontrain.training.determinism import reproducible
+from visiontrain.training.fit import Job
+from visiontrain.training.interrupt import Interrupt
+from visiontrain.training.run import Setup, arrange, job_of, new_state, sentences
+
+MEASURED = 3  # windows: the first one and two later ones
+SMALL = 160  # pixels: side of the pictures of the comparison in float64
+FEW = 8  # pictures of it
+SHARE_OF_FREE = 0.5  # of the memory that is free, for the comparison with one batch
+PHASE = "preparation"  # of the work: what is learned here is thrown away
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Time and memory that one epoch will take, computed from ``windows`` measured windows with ``images`` images.
+
+    ``seconds`` are those of training, ``validation_seconds`` come from ``validation_images`` measured pictures; ``peak`` is
+    in bytes, ``of`` says of what.
+    """
+
+    seconds: float
+    validation_seconds: float
+    images_per_second: float
+    peak: int
+    of: str
+    windows: int
+    images: int
+    validation_images: int
+    epochs: int
+
+    def sentence(self) -> str:
+        """For a person, marked as computed."""
+        one = self.seconds + self.validation_seconds
+        return (
+            f"One epoch will take {duration(one)} ({duration(self.seconds)} of training at {self.images_per_second:.1f}"
+            f" images a second, {duration(self.validation_seconds)} of validation), {self.epochs} epochs"
+            f" {duration(one * self.epochs)}, with a memory peak of {megabytes(self.peak)} ({self.of})."
+            f" Computed from {self.windows} measured windows ({self.images} images) and {self.validation_images} measured"
+            " validation pictures."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """``plan`` in sentences, the rows of the table, what an epoch will take, and how long all this took."""
+
+    plan: tuple[str, ...]
+    rows: list[Row]
+    epoch: Epoch
+    seconds: float
+
+    @property
+    def failed(self) -> list[Row]:
+        """Rows that did not pass; notes are not among them."""
+        return [row for row in self.rows if row.verdict == FAIL]
+
+
+def preflight(
+    config: TrainConfig, train: Index, val: Index, plan_told: Callable[[Sequence[str]], None], say: Say
+) -> Preflight:
+    """Run and judge a few windows.
+
+    Args:
+        config: settings of the training.
+        train, val: its pictures.
+        plan_told: called with the plan's sentences before anything is run.
+        say: called with what is being done now.
+
+    Raises:
+        ConfigError: settings that contradict each other or this machine.
+        WeightsError: the checkpoint to start from cannot be used.
+    """
+    began = time.monotonic()
+    setup = arrange(config, Ranks(choose_device(config.device)), train, val, None)
+    with ExitStack() as stack:
+        stack.callback(setup.val_loader.close)
+        stack.enter_context(reproducible(setup.deterministic))
+        state = new_state(setup)
+        plan = sentences(setup, state.model)
+        plan_told(plan)
+        windows = full_windows(setup.plan, MEASURED)
+        state.epoch, state.position = windows[0].epoch, windows[0].start
+        job = job_of(setup, state, _unheard, Interrupt())
+        stack.callback(job.micro_batches.close)
+        rows, epoch, first = _trial(setup, job, windows, say)
+        job.micro_batches.close()
+        say("one window against one batch")
+        rows += _equality(setup, job, windows[0], first)
+    return Preflight(plan, rows, epoch, time.monotonic() - began)
+
+
+def _trial(setup: Setup, job: Job, windows: Sequence[Window], say: Say) -> tuple[list[Row], Epoch, list[Batch]]:
+    """Measured windows and what they show; the micro-batches of the first are kept for what follows."""
+    device = setup.ranks.device
+    baseline = peak_bytes(device)
+    say(f"{len(windows)} windows as training runs them")
+    seen, first = observe(job, windows)
+    say("validation")
+    seconds, pictures = _validation(setup, job)
+    epoch = _epoch(setup, seen, seconds, pictures)
+    say("what windows leave behind")
+    rows = [
+        verdicts.same_samples(seen, job.plan, _made_again(setup, windows[0], first[0])),
+        verdicts.boundaries(seen, job.plan),
+        verdicts.same_parameters(seen),
+        verdicts.gradients_finite(seen),
+        verdicts.effect(seen),
+        verdicts.update_counts(seen),
+        verdicts.schedule_follows(seen, job.schedule),
+        verdicts.memory(seen, baseline, peak_is_of(device)),
+        verdicts.kept_tensors(growth(job, first[:1])),
+    ]
+    return rows, epoch, first
+
+
+def _validation(setup: Setup, job: Job) -> tuple[float, int]:
+    """Seconds that one batch of validation takes, and its pictures. A fresh loader without workers: nothing is prepared."""
+    config = setup.config
+    with closing(evaluation_loader(EvalSet(setup.val, config.imgsz), 2 * config.batch)) as loader:
+        began = time.monotonic()
+        result = evaluate(
+            job.state.ema.model,
+            islice(loader, 1),
+            device=setup.ranks.device,
+            scoring=config.scoring,
+            class_names=setup.val.names,
+            index=setup.val,
+            autocast=setup.precision.autocast,
+        )
+        return time.monotonic() - began, result.images
+
+
+def _epoch(setup: Setup, seen: Sequence[Seen], validation: float, pictures: int) -> Epoch:
+    """Later windows tell what a window takes; the first one also fills caches and starts the workers."""
+    later = seen[1:] or seen
+    images, seconds = sum(s.images for s in later), sum(s.seconds for s in later)
+    device = setup.ranks.device
+    return Epoch(
+        seconds=seconds / images * setup.plan.images_per_epoch,
+        validation_seconds=validation / pictures * len(setup.val) if setup.config.val else 0.0,
+        images_per_second=images / seconds,
+        peak=peak_bytes(device),
+        of=peak_is_of(device),
+        windows=len(later),
+        images=images,
+        validation_images=pictures,
+        epochs=setup.config.epochs,
+    )
+
+
+def _made_again(setup: Setup, window: Window, batch: Batch) -> bool:
+    """Whether a micro-batch of the loader is the same, bit for bit, when it is made here."""
+    again = collate([_samples(setup, setup.config.imgsz)[window.epoch, p] for p in batch.positions])
+    pairs = zip(
+        (batch.images, batch.targets.boxes, batch.targets.classes),
+        (again.images, again.targets.boxes, again.targets.classes),
+        strict=True,
+    )
+    return all(torch.equal(a.cpu(), b) for a, b in pairs)
+
+
+def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch]) -> list[Row]:
+    """Is the sum divided once, and is the window the gradient of one batch?"""
+    model, pieces = job.state.model, Pieces(job.criterion, job.ranks)
+    few = range(window.start, min(window.start + FEW, window.stop))
+    small = _samples(setup, min(setup.config.imgsz, SMALL))
+    samples = sorted((small[window.epoch, p] for p in few), key=lambda sample: len(sample.classes))
+    rows = split_rows(pieces, model, collate(samples)) if len(samples) >= 4 else []
+    if len(first) == 1:
+        meaning = "accumulate is 1: a window is one micro-batch, and equals one batch by itself"
+        return [*rows, Row("one batch", NOTE, "A = 1", meaning)]
+    budget = SHARE_OF_FREE * free_bytes(setup.ranks.device)
+    part, of = fitting_part(setup, job, window, first, budget)
+    return rows + one_batch_rows(pieces, model, part, setup.precision, of)
+
+
+def fitting_part(
+    setup: Setup, job: Job, window: Window, first: Sequence[Batch], budget: float
+) -> tuple[list[Batch], str]:
+    """As many whole micro-batches as fit as one batch into ``budget`` bytes, two at least, and what they are in words.
+
+    Where not even two fit, their pictures are made smaller for this comparison, and the words say so.
+    """
+    each = bytes_per_image(job.state.model, job.criterion, first[0], setup.precision)
+    batch, total = len(first[0]), sum(map(len, first))
+    count = min(int(budget / each) // batch, len(first))
+    size = setup.config.imgsz
+    if count < 2:
+        size = max(int(size * (budget / (2 * batch * each)) ** 0.5) // 32 * 32, 32)
+        samples, count = _samples(setup, size), 2
+        first = [collate([samples[window.epoch, p] for p in micro.positions]) for micro in first[:2]]
+    images = sum(map(len, first[:count]))
+    of = f"the window's {total} images" if images == total else f"{images} of the window's {total} images"
+    if images < total:
+        of += f" ({megabytes(each)} each, {megabytes(budget)} to spend)"
+    if size != setup.config.imgsz:
+        of += f" at {size} px, because two micro-batches at {setup.config.imgsz} px do not fit"
+    return list(first[:count]), of
+
+
+def _samples(setup: Setup, size: int) -> TrainSet:
+    config = setup.config
+    return TrainSet(setup.train, size, config.augment, seed=config.seed, epochs=config.epochs)
+
+
+def _unheard(event: Event) -> None:
+    """Nothing of the trial is recorded."""

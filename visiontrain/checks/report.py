@@ -1,0 +1,128 @@
+"""The result of a check, for a person and for scripts."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from visiontrain.checks.data import DataReport
+from visiontrain.checks.kinds import KINDS
+from visiontrain.checks.preflight import PHASE, Preflight
+from visiontrain.checks.rows import FAIL, NOTE, PASS, Row, duration
+from visiontrain.data.labels import Finding
+
+SCHEMA_VERSION = 1
+SHOWN = 3  # findings of a kind on the screen
+
+
+def data_text(report: DataReport) -> str:
+    """The findings by kind: how many, the first few by file and line, and what to do."""
+    width, root = _width(), report.description.root
+    lines = [f"Data: {report.description.file}"]
+    for split, scan in report.scans.items():
+        background = sum(not len(labels.classes) for labels in scan.labels)
+        boxes = sum(report.counts[split].values())
+        lines.append(
+            f"  {split}: {len(scan.pictures)} pictures, {background} without objects; {boxes} boxes{_extremes(report.counts[split])}"
+        )
+    faults = len(report.faults)
+    notes = len(report.findings) - faults
+    lines.append(
+        f"  {_count(faults, 'fault')}, {_count(notes, 'note')} in {duration(report.seconds)}; no file was changed"
+    )
+    for kind, found in groupby(report.findings, key=lambda finding: finding.kind):
+        lines += ["", *_kind(kind, list(found), root, width)]
+    return "\n".join(lines)
+
+
+def _kind(kind: str, found: Sequence[Finding], root: Path, width: int) -> Iterator[str]:
+    about = KINDS[kind]
+    yield f"  {'FAULT' if about.fault else 'note '}  {len(found)} {about.title}"
+    for finding in found[:SHOWN]:
+        yield from _wrapped(str(finding).replace(f"{root}/", ""), width, "         ", "           ")
+    if len(found) > SHOWN:
+        yield f"         ... and {len(found) - SHOWN} more; format=json lists all"
+    yield from _wrapped(f"-> {about.remedy}", width, "         ", "            ")
+
+
+def plan_text(plan: Sequence[str]) -> str:
+    """The plan, before a window is run."""
+    return "\n".join(["", "Plan", *(line for sentence in plan for line in _wrapped(sentence, _width(), "  ", "    "))])
+
+
+def preflight_text(found: Preflight) -> str:
+    """The rows as a table, and what an epoch will take."""
+    width = _width()
+    names, values = (max(len(getattr(row, field)) for row in found.rows) for field in ("name", "value"))
+    lines = [
+        "",
+        f"Preflight: {_count(found.epoch.windows + 1, 'window')} run and thrown away, {duration(found.seconds)} in all",
+    ]
+    for row in found.rows:
+        head = f"  {_MARK[row.verdict]}  {row.name:<{names}}  {row.value:>{values}}  "
+        lines += _wrapped(row.meaning, width, head, " " * len(head))
+        if row.remedy:
+            lines += _wrapped(f"-> {row.remedy}", width, " " * len(head), " " * (len(head) + 3))
+    return "\n".join([*lines, "", *_wrapped(found.epoch.sentence(), width, "", "")])
+
+
+_MARK = {PASS: "pass ", FAIL: "FAIL ", NOTE: "note "}
+
+
+def as_json(report: DataReport, found: Preflight | None, not_run: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Everything, as docs/contracts.md describes it."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "phase": PHASE,
+        "passed": not report.faults and not (found and found.failed),
+        "settings": settings,
+        "data": {
+            "file": str(report.description.file),
+            "seconds": report.seconds,
+            "images": {split: len(scan.pictures) for split, scan in report.scans.items()},
+            "boxes": report.counts,
+        },
+        "findings": [
+            {
+                "kind": f.kind,
+                "level": "fault" if KINDS[f.kind].fault else "note",
+                "file": f.file,
+                "line": f.line,
+                "message": f.message,
+            }
+            for f in report.findings
+        ],
+        "remedies": {kind: KINDS[kind].remedy for kind in dict.fromkeys(f.kind for f in report.findings)},
+        "not_run": not_run,
+        "plan": list(found.plan) if found else [],
+        "preflight": [_row(row) for row in found.rows] if found else [],
+        "epoch": {"how": "computed from measured windows", **asdict(found.epoch)} if found else None,
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return asdict(row)
+
+
+def _extremes(counts: dict[str, int]) -> str:
+    most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    return f", from {counts[least]} of {least} to {counts[most]} of {most}" if len(counts) > 1 else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size((100, 24)).columns, 60), 118)
+
+
+def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

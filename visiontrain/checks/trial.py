@@ -1,0 +1,225 @@
+"""A few windows of the real training loop, watched from outside: the loop is not asked what it did, it is counted."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from visiontrain.batch import Batch
+from visiontrain.memory import peak_bytes
+from visiontrain.training.fit import Job, train_window
+from visiontrain.training.plan import Plan
+
+Loop = Callable[[Job, Sequence[Batch]], None]  # runs one window: forward, backward, update
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window of the plan: positions ``start`` to ``stop`` of an epoch, counted from 0."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done to model and optimizer in one window.
+
+    ``forwards`` are the images of each forward pass and ``prints`` the parameters' fingerprints before each; ``rates`` are
+    the learning rates and ``gradients`` the norms that the optimizer found at each of its steps.
+    """
+
+    forwards: list[int] = field(default_factory=list)
+    prints: list[int] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    gradients: list[float] = field(default_factory=list)
+    clears: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A window that was run: what was planned, delivered and counted. ``progress`` are the schedule's images after it."""
+
+    window: Window
+    positions: tuple[int, ...]
+    counts: Counts
+    before: int  # fingerprints of the parameters
+    after: int
+    attempted: int
+    applied: int
+    progress: int
+    seconds: float  # loading included
+    peak: int  # bytes
+
+    @property
+    def images(self) -> int:
+        return self.window.stop - self.window.start
+
+
+def full_windows(plan: Plan, count: int) -> list[Window]:
+    """Consecutive windows from the first full one on; a run whose ramp never gets there gives its largest and what follows."""
+    best: list[Window] = []
+    for epoch in range(plan.epochs):
+        windows = [Window(epoch, *window) for window in plan.windows(epoch)]
+        sizes = [w.stop - w.start for w in windows]
+        largest = sizes.index(max(sizes))
+        if not best or sizes[largest] > best[0].stop - best[0].start:
+            following = [Window(epoch + 1, *w) for w in plan.windows(epoch + 1)] if epoch + 1 < plan.epochs else []
+            best = (windows[largest:] + following)[:count]
+        if sizes[largest] >= min(plan.images_per_update, plan.images):
+            break
+    return best
+
+
+@contextmanager
+def watched(model: nn.Module, optimizer: Optimizer) -> Iterator[list[Counts]]:
+    """Count into the last element of the list that this yields; the caller appends one for each window."""
+    log = [Counts()]
+
+    def forward(module: nn.Module, args: tuple[Any, ...]) -> None:
+        log[-1].forwards.append(len(args[0]))
+        log[-1].prints.append(fingerprint(model))
+
+    def before_update(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        log[-1].gradients.append(float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0)
+        log[-1].rates.append(optimizer.param_groups[0]["lr"])
+
+    clear = optimizer.zero_grad
+
+    def counted(set_to_none: bool = True) -> None:
+        log[-1].clears += 1
+        clear(set_to_none)
+
+    with ExitStack() as stack:
+        stack.callback(model.register_forward_pre_hook(forward).remove)
+        stack.callback(optimizer.register_step_pre_hook(before_update).remove)
+        optimizer.zero_grad = counted  # type: ignore[method-assign]
+        stack.callback(vars(optimizer).pop, "zero_grad")
+        yield log
+
+
+def fingerprint(model: nn.Module) -> int:
+    """A number that changes when any bit of any parameter does: the sum of their bits, read as whole numbers."""
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [p.detach().view(whole[p.element_size()]).sum(dtype=torch.int64) for p in model.parameters()]
+    return int(torch.stack(sums).sum())
+
+
+def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> tuple[list[Seen], list[Batch]]:
+    """Run windows as training would and count.
+
+    Args:
+        job: its stream of micro-batches begins with the first window.
+        windows: consecutive ones of the plan.
+        loop: runs one window.
+
+    Returns:
+        what was seen of each, and the micro-batches of the first.
+    """
+    state, seen = job.state, []
+    first: list[Batch] = []
+    state.model.train()
+    with watched(state.model, state.optimizer) as log:
+        for window in windows:
+            began, before = time.monotonic(), fingerprint(state.model)
+            attempted, applied = state.updates_attempted, state.updates_applied
+            state.epoch, state.position = window.epoch, window.start
+            micro_batches = list(islice(job.micro_batches, len(job.plan.micro_batches(window.start, window.stop))))
+            log.append(Counts())
+            loop(job, micro_batches)
+            seen.append(
+                Seen(
+                    window=window,
+                    positions=tuple(p for batch in micro_batches for p in batch.positions),
+                    counts=log[-1],
+                    before=before,
+                    after=fingerprint(state.model),
+                    attempted=state.updates_attempted - attempted,
+                    applied=state.updates_applied - applied,
+                    progress=state.progress_images,
+                    seconds=time.monotonic() - began,
+                    peak=peak_bytes(job.ranks.device),
+                )
+            )
+            first = first or micro_batches
+    return seen, first
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Live tensors and their bytes after each of some equal windows, and who holds those that were added."""
+
+    tensors: tuple[int, ...]
+    bytes: tuple[int, ...]
+    holders: tuple[str, ...]
+
+    @property
+    def grows(self) -> bool:
+        """Whether every window left more tensors than the one before."""
+        return all(a < b for a, b in zip(self.tensors, self.tensors[1:], strict=False))
+
+
+def growth(job: Job, micro_batches: Sequence[Batch], windows: int = 4, loop: Loop = train_window) -> Growth:
+    """Run the same window again and again and count the tensors that live afterwards.
+
+    The first of them is not counted: it may still fill caches and the optimizer's state.
+    """
+    counts, sizes = [], []
+    known: set[int] = set()
+    added: list[Tensor] = []
+    for number in range(windows):
+        added.clear()  # or this list would hold what it looks for
+        loop(job, micro_batches)
+        alive = live_tensors()
+        added += [t for t in alive if number == windows - 1 and id(t) not in known]
+        known = {id(t) for t in alive}
+        counts.append(len(alive))
+        sizes.append(_bytes_of(alive, job.ranks.device))
+        del alive
+    grown = Growth(tuple(counts[1:]), tuple(sizes[1:]), ())
+    return Growth(grown.tensors, grown.bytes, _holders(added)) if grown.grows else grown
+
+
+def live_tensors() -> list[Tensor]:
+    """Every tensor that Python can reach."""
+    gc.collect()
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
+
+
+def _bytes_of(tensors: Sequence[Tensor], device: torch.device) -> int:
+    """What the device has allocated; on the CPU the storages of these tensors."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.layout is torch.strided
+    }
+    return sum(storages.values())
+
+
+def _holders(tensors: Sequence[Tensor]) -> tuple[str, ...]:
+    """In words, what holds the first of these: a list called 'losses'."""
+    found: dict[str, None] = {}
+    for tensor in tensors[:3]:
+        for holder in gc.get_referrers(tensor):
+            if holder is tensors or not isinstance(holder, dict | list | set):
+                continue
+            names = [
+                repr(name)
+                for owner in gc.get_referrers(holder)
+                if isinstance(owner, dict)
+                for name, value in owner.items()
+                if value is holder and isinstance(name, str)
+            ]
+            found[f"a {type(holder).__name__}" + (f" called {names[0]}" if names else "")] = None
+    return tuple(found)

@@ -1,0 +1,202 @@
+"""What the windows of the trial show: each function asks one question of what was counted and answers with a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from visiontrain.checks.rows import NOTE, PASS, Row, judged, megabytes
+from visiontrain.checks.trial import Growth, Seen
+from visiontrain.data.sampler import WindowSampler
+from visiontrain.training.plan import Plan
+from visiontrain.training.schedule import Schedule
+
+
+def same_samples(seen: Sequence[Seen], plan: Plan, made_again: bool) -> Row:
+    """Is each position dealt once, where the plan has it, and is its picture the same whoever makes it?
+
+    Args:
+        made_again: whether a micro-batch of the loader was the same, bit for bit, made without it.
+    """
+    epoch = seen[0].window.epoch
+    dealt = [p for keys in WindowSampler(plan.windows(epoch), plan.batch, epoch) for _, p in keys]
+    delivered = all(s.positions == tuple(range(s.window.start, s.window.stop)) for s in seen)
+    twice = len(dealt) - len(set(dealt))
+    counted = sum(len(s.positions) for s in seen)
+    good = delivered and not twice and len(dealt) == plan.images_per_epoch and made_again
+    wrong = (
+        f"{twice} positions are dealt twice" if twice
+        else "the loader delivers other positions than the plan has" if not delivered
+        else "the pictures differ from those made in this process: they depend on the worker" if not made_again
+        else f"an epoch deals {len(dealt)} positions, planned are {plan.images_per_epoch}"
+    )  # fmt: skip
+    return judged(
+        "same samples",
+        good,
+        f"{len(set(dealt))} positions",
+        f"an epoch deals each once; the {counted} delivered here are the planned ones, whoever makes them",
+        wrong,
+        "the sampler or the data set is at fault: repeat with workers=0 and report it",
+        float(twice),
+    )
+
+
+def boundaries(seen: Sequence[Seen], plan: Plan) -> Row:
+    """Do windows begin and end where the plan says, cut into the micro-batches that it says?"""
+    planned = [[b - a for a, b in plan.micro_batches(s.window.start, s.window.stop)] for s in seen]
+    counted = [s.counts.forwards for s in seen]
+    first = next((k for k, pair in enumerate(zip(planned, counted, strict=True)) if pair[0] != pair[1]), 0)
+    return judged(
+        "window boundaries",
+        planned == counted,
+        f"{sum(map(len, counted))} forward passes",
+        f"as planned: {_sizes(counted)}",
+        f"window {first + 1} should run {_sizes(planned[first : first + 1])}, it ran {_sizes(counted[first : first + 1])}",
+        "the loop does not cut windows as the plan does; if it shrank them for memory, a smaller batch says so beforehand",
+        float(sum(map(len, counted))),
+    )
+
+
+def gradients_finite(seen: Sequence[Seen]) -> Row:
+    """Is every window's gradient finite?"""
+    norms = [norm for s in seen for norm in s.counts.gradients]
+    skipped = sum(s.attempted - s.applied for s in seen)
+    good = all(map(math.isfinite, norms)) and not skipped
+    return judged(
+        "finite gradients",
+        good,
+        f"norm {max(norms, default=math.nan):.3g}",
+        f"in each of {len(seen)} windows; the norm is the largest that the optimizer got, after clipping",
+        f"{skipped} of {sum(s.attempted for s in seen)} updates were skipped because loss or gradient was not finite",
+        "try amp=false and a lower lr0; look at the pictures of these windows",
+        max(norms, default=None),
+    )
+
+
+def same_parameters(seen: Sequence[Seen]) -> Row:
+    """Do all micro-batches of a window see the same parameters?"""
+    passes = sum(len(s.counts.prints) for s in seen)
+    moved = [k + 1 for k, s in enumerate(seen) if set(s.counts.prints) - {s.before}]
+    return judged(
+        "same parameters",
+        not moved,
+        f"{passes} forward passes",
+        "no bit of a parameter changes inside a window",
+        f"parameters changed inside window {moved[0] if moved else 0}: each micro-batch is stepped on its own",
+        "step once, after the last micro-batch of a window",
+        float(len(moved)),
+    )
+
+
+def effect(seen: Sequence[Seen]) -> Row:
+    """Does an update change the parameters? If not: was the gradient cleared, the optimizer not stepped, the rate 0?"""
+    idle = [s for s in seen if s.applied and s.after == s.before]
+    steps, clears = (
+        sum(values) for values in zip(*((len(s.counts.rates), s.counts.clears) for s in seen), strict=True)
+    )
+    counts = f"{steps} optimizer steps and {clears} clearings of the gradient in {len(seen)} windows"
+    if idle:
+        worst = idle[0].counts
+        wrong = (
+            "the optimizer was never stepped" if not worst.rates
+            else "the gradient was cleared before the update" if not any(worst.gradients)
+            else "the learning rate is 0" if not any(worst.rates)
+            else "the optimizer's step changes nothing"
+        )  # fmt: skip
+    else:
+        wrong = "the gradient is not cleared once per window, so samples of one update leak into the next"
+    return judged(
+        "effect of updates",
+        not idle and clears >= len(seen),
+        f"{len(seen) - len(idle)} of {len(seen)}",
+        f"every update changes the parameters; {counts}",
+        f"no effect: {wrong}; {counts}" if idle else f"{wrong}; {counts}",
+        "step after the last micro-batch, then clear; give the optimizer the parameters of this model",
+        float(len(idle)),
+    )
+
+
+def update_counts(seen: Sequence[Seen]) -> Row:
+    """Is one update attempted per window, and one step taken per applied update?"""
+    attempted, applied = sum(s.attempted for s in seen), sum(s.applied for s in seen)
+    steps = sum(len(s.counts.rates) for s in seen)
+    return judged(
+        "update counts",
+        attempted == len(seen) and steps == applied,
+        f"{applied} of {len(seen)}",
+        f"planned {len(seen)} windows, attempted {attempted}, applied {applied}, optimizer steps {steps}",
+        f"planned {len(seen)} windows, attempted {attempted}, applied {applied}, optimizer steps {steps}",
+        "the counters must follow the updates; if windows were skipped, see finite gradients",
+        float(applied),
+    )
+
+
+def schedule_follows(seen: Sequence[Seen], schedule: Schedule) -> Row:
+    """Is the learning rate that of the images applied so far, the update's own included?"""
+    images, micro_batches, wrong = 0, 0, ""
+    for number, s in enumerate(seen, 1):
+        images += s.images * s.applied
+        micro_batches += s.images * s.applied * max(len(s.counts.forwards), 1)
+        for rate in s.counts.rates:
+            if not _close(rate, schedule.learning_rate(max(images, 1))):
+                shifted = _close(rate, schedule.learning_rate(micro_batches)) or s.progress == micro_batches
+                cause = "micro-batches are taken for updates" if shifted else "it does not follow the applied updates"
+                wrong = wrong or (
+                    f"update {number} used {rate:.3g}, the schedule has {schedule.learning_rate(images):.3g} after {images}"
+                    f" applied images: {cause}"
+                )
+    rates = [rate for s in seen for rate in s.counts.rates]
+    return judged(
+        "schedule",
+        not wrong,
+        f"lr {rates[-1]:.3g}" if rates else "no update",
+        f"moved with {len(rates)} applied updates, {images} images; micro-batches do not move it",
+        wrong,
+        "move the schedule once per applied update, by the images of its window",
+        rates[-1] if rates else None,
+    )
+
+
+def memory(seen: Sequence[Seen], baseline: int, of: str) -> Row:
+    """How much the first window and the later ones took."""
+    first, later = seen[0].peak, max(s.peak for s in seen[1:]) if len(seen) > 1 else seen[0].peak
+    return Row(
+        "memory",
+        NOTE if later > 1.05 * first else PASS,
+        megabytes(later),
+        f"peak {megabytes(baseline)} before the first window, {megabytes(first)} after it, {megabytes(later)} after"
+        f" {len(seen)}; {of}",
+        "see kept tensors; later windows may also be larger pictures or more crowded ones"
+        if later > 1.05 * first
+        else "",
+        float(later),
+    )
+
+
+def kept_tensors(found: Growth) -> Row:
+    """Does every window leave tensors behind?"""
+    counts = ", ".join(map(str, found.tensors))
+    held = f", held by {' and '.join(found.holders)}" if found.holders else ""
+    more = (found.bytes[-1] - found.bytes[0]) / max(len(found.bytes) - 1, 1)
+    return judged(
+        "kept tensors",
+        not found.grows,
+        f"{found.tensors[-1]} tensors",
+        f"alive after equal windows: {counts}",
+        f"memory grows: {counts} tensors alive after equal windows, {megabytes(more)} more each{held}",
+        "keep numbers (loss.item()), not tensors; a tensor with a graph keeps all activations of its pass",
+        float(found.tensors[-1] - found.tensors[0]),
+    )
+
+
+def _sizes(counted: Sequence[Sequence[int]]) -> str:
+    """Micro-batch sizes of windows, such as 8 x 8 images, 8 x 8 images."""
+    told = []
+    for sizes in counted:
+        equal = len(set(sizes)) == 1
+        told.append(f"{len(sizes)} x {sizes[0]} images" if equal else f"{' + '.join(map(str, sizes)) or 'no'} images")
+    return ", ".join(told)
+
+
+def _close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)
