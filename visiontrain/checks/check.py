@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from visiontrain.checks.data import DataReport, examine
 from visiontrain.checks.preflight import Preflight, preflight
-from visiontrain.checks.report import as_json, data_text, plan_text, preflight_text
+from visiontrain.checks.report import as_json, data_text, plan_text, preflight_text, summary
 from visiontrain.checks.rows import Row
 from visiontrain.config.schema import CheckConfig, TrainConfig, build
 from visiontrain.config.values import leaves_of
@@ -67,7 +67,7 @@ def run_check(config: CheckConfig, tell: Callable[[str], None] = print) -> Check
     tell(data_text(report))
     not_run = "preflight=false" if not config.preflight else unusable(report)
     if not_run:
-        tell(f"\nPreflight: not run, {not_run}")
+        tell(summary(report, None, not_run))
         return CheckResult(report, None, not_run, config.leaves())
     train, val = (index_of(report.scans[split]) for split in ("train", "val"))
     with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None) as bar:
@@ -75,6 +75,7 @@ def run_check(config: CheckConfig, tell: Callable[[str], None] = print) -> Check
             training(config), train, val, lambda plan: tell(plan_text(plan)), lambda what: bar.set_description(what)
         )
     tell(preflight_text(found))
+    tell(summary(report, found, ""))
     return CheckResult(report, found, "", config.leaves())
 
 

@@ -52,7 +52,7 @@ def examine(description: Description, imgsz: int, progress: Progress = lambda *_
     unusable = set()
     for split in description.splits:
         try:
-            scan = scan_split(description, split, lambda done, total, s=split: progress(f"{s} labels", done, total))
+            scan = scan_split(description, split, _naming(progress, f"{split} labels"))
             scans[split] = scan
             findings += _of_split(scan, imgsz)
             # That labels are missing is told picture by picture.
@@ -62,10 +62,14 @@ def examine(description: Description, imgsz: int, progress: Progress = lambda *_
             unusable.add(split)
     counts = {split: _count(scan) for split, scan in scans.items()}
     findings += _unlabelled_classes(description, counts)
-    findings += picture_findings(scans, lambda done, total: progress("pictures", done, total))
+    findings += picture_findings(scans, _naming(progress, "pictures"))
     order = list(KINDS)
     unique = sorted(set(findings), key=lambda f: (order.index(f.kind), f.file, f.line, f.message))
     return DataReport(description, unique, scans, time.perf_counter() - began, counts, frozenset(unusable))
+
+
+def _naming(progress: Progress, what: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress(what, done, total)
 
 
 def _of_split(scan: Scan, imgsz: int) -> Iterator[Finding]:
@@ -95,7 +99,7 @@ def _of_picture(picture: Scanned, imgsz: int) -> Iterator[Finding]:
             f"{here[0]:.1f} x {here[1]:.1f} px at imgsz={imgsz}, below {SMALLEST_SIDE:g} px on a side"
             f" ({there[0]:.1f} x {there[1]:.1f} px in the picture)"
         )
-        yield Finding("box_vanishes", labels.file, labels.lines[row], message)
+        yield Finding("box_vanishes", labels.file, labels.lines[int(row)], message)
 
 
 def _doubles(boxes: np.ndarray, classes: np.ndarray) -> Iterator[tuple[int, int, float]]:

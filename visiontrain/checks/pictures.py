@@ -94,8 +94,8 @@ def _look_at(picture: Scanned) -> tuple[_Look | None, Finding | None]:
             f"{str(error).removeprefix(path + ': ')}; its header looks sound, so training would begin and stop there"
         )
         return None, Finding("picture_unreadable", path, 0, message)
-    finding = None
-    if ends_early(data.tobytes()):
+    finding, raw = None, data.tobytes()
+    if ends_early(raw):
         finding = Finding(
             "picture_truncated", path, 0, f"{len(data)} bytes without the end of the picture; used as it is"
         )
@@ -104,7 +104,7 @@ def _look_at(picture: Scanned) -> tuple[_Look | None, Finding | None]:
     small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32).ravel()
     small -= small.mean()
     length = float(np.linalg.norm(small))
-    digest = hashlib.blake2b(data, digest_size=16).digest()
+    digest = hashlib.blake2b(raw, digest_size=16).digest()
     return _Look(digest, np.packbits(steps[:, 1:] > steps[:, :-1]), small / max(length, 1e-6)), finding
 
 

@@ -30,7 +30,7 @@ from visiontrain.training.interrupt import Interrupt
 from visiontrain.training.run import Setup, arrange, job_of, new_state, sentences
 
 MEASURED = 3  # windows: the first one and two later ones
-SMALL = 160  # pixels: side of the pictures of the comparison in float64
+SMALL = 224  # pixels: side of the pictures of the comparison in float64
 FEW = 8  # pictures of it
 SHARE_OF_FREE = 0.5  # of the memory that is free, for the comparison with one batch
 PHASE = "preparation"  # of the work: what is learned here is thrown away

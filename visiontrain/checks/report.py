@@ -13,7 +13,7 @@ from typing import Any
 from visiontrain.checks.data import DataReport
 from visiontrain.checks.kinds import KINDS
 from visiontrain.checks.preflight import PHASE, Preflight
-from visiontrain.checks.rows import FAIL, NOTE, PASS, Row, duration
+from visiontrain.checks.rows import FAIL, NOTE, PASS, duration
 from visiontrain.data.labels import Finding
 
 SCHEMA_VERSION = 1
@@ -42,12 +42,13 @@ def data_text(report: DataReport) -> str:
 
 def _kind(kind: str, found: Sequence[Finding], root: Path, width: int) -> Iterator[str]:
     about = KINDS[kind]
-    yield f"  {'FAULT' if about.fault else 'note '}  {len(found)} {about.title}"
+    yield f"  {'FAULT' if about.fault else 'note '} {len(found):>5}  {about.title}"
+    indent = " " * 15
     for finding in found[:SHOWN]:
-        yield from _wrapped(str(finding).replace(f"{root}/", ""), width, "         ", "           ")
+        yield from _wrapped(str(finding).replace(f"{root}/", ""), width, indent, f"{indent}  ")
     if len(found) > SHOWN:
-        yield f"         ... and {len(found) - SHOWN} more; format=json lists all"
-    yield from _wrapped(f"-> {about.remedy}", width, "         ", "            ")
+        yield f"{indent}... and {len(found) - SHOWN} more; format=json lists all"
+    yield from _wrapped(f"-> {about.remedy}", width, indent, f"{indent}   ")
 
 
 def plan_text(plan: Sequence[str]) -> str:
@@ -69,6 +70,12 @@ def preflight_text(found: Preflight) -> str:
         if row.remedy:
             lines += _wrapped(f"-> {row.remedy}", width, " " * len(head), " " * (len(head) + 3))
     return "\n".join([*lines, "", *_wrapped(found.epoch.sentence(), width, "", "")])
+
+
+def summary(report: DataReport, found: Preflight | None, not_run: str) -> str:
+    """The last line: what it all comes to."""
+    tried = f"the preflight was not run ({not_run})" if not found else f"{_count(len(found.failed), 'failed check')}"
+    return f"\n{_count(len(report.faults), 'fault')} in the data, {tried}."
 
 
 _MARK = {PASS: "pass ", FAIL: "FAIL ", NOTE: "note "}
@@ -100,13 +107,9 @@ def as_json(report: DataReport, found: Preflight | None, not_run: str, settings:
         "remedies": {kind: KINDS[kind].remedy for kind in dict.fromkeys(f.kind for f in report.findings)},
         "not_run": not_run,
         "plan": list(found.plan) if found else [],
-        "preflight": [_row(row) for row in found.rows] if found else [],
+        "preflight": [asdict(row) for row in found.rows] if found else [],
         "epoch": {"how": "computed from measured windows", **asdict(found.epoch)} if found else None,
     }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return asdict(row)
 
 
 def _extremes(counts: dict[str, int]) -> str:

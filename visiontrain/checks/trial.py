@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -158,11 +158,11 @@ def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> t
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Live tensors and their bytes after each of some equal windows, and who holds those that were added."""
+    """Tensors made since the trial began that live on after each of some equal windows, their bytes, and who holds them."""
 
     tensors: tuple[int, ...]
     bytes: tuple[int, ...]
-    holders: tuple[str, ...]
+    holders: tuple[str, ...] = ()
 
     @property
     def grows(self) -> bool:
@@ -171,28 +171,40 @@ class Growth:
 
 
 def growth(job: Job, micro_batches: Sequence[Batch], windows: int = 4, loop: Loop = train_window) -> Growth:
-    """Run the same window again and again and count the tensors that live afterwards.
+    """Run the same window again and again and count the tensors that live on.
 
     The first of them is not counted: it may still fill caches and the optimizer's state.
     """
     counts, sizes = [], []
-    known: set[int] = set()
     added: list[Tensor] = []
-    for number in range(windows):
-        added.clear()  # or this list would hold what it looks for
-        loop(job, micro_batches)
-        alive = live_tensors()
-        added += [t for t in alive if number == windows - 1 and id(t) not in known]
-        known = {id(t) for t in alive}
-        counts.append(len(alive))
-        sizes.append(_bytes_of(alive, job.ranks.device))
-        del alive
-    grown = Growth(tuple(counts[1:]), tuple(sizes[1:]), ())
-    return Growth(grown.tensors, grown.bytes, _holders(added)) if grown.grows else grown
+    with _only_what_is_new():
+        for _ in range(windows):
+            known = {id(t) for t in added}
+            added.clear()  # or this list would hold what it looks for
+            loop(job, micro_batches)
+            alive = live_tensors()
+            counts.append(len(alive))
+            sizes.append(_bytes_of(alive, job.ranks.device))
+            added += alive
+            del alive
+    found = Growth(tuple(counts[1:]), tuple(sizes[1:]))
+    latest = [t for t in added if id(t) not in known]
+    return replace(found, holders=_holders(latest, added)) if found.grows else found
+
+
+@contextmanager
+def _only_what_is_new() -> Iterator[None]:
+    """Inside, the collector knows of nothing that was there before: a look at all objects takes no second."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def live_tensors() -> list[Tensor]:
-    """Every tensor that Python can reach."""
+    """Every tensor that the collector knows of."""
     gc.collect()
     return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
 
@@ -201,25 +213,18 @@ def _bytes_of(tensors: Sequence[Tensor], device: torch.device) -> int:
     """What the device has allocated; on the CPU the storages of these tensors."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    storages = {
-        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.layout is torch.strided
-    }
-    return sum(storages.values())
+    storages = (t.untyped_storage() for t in tensors)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def _holders(tensors: Sequence[Tensor]) -> tuple[str, ...]:
-    """In words, what holds the first of these: a list called 'losses'."""
-    found: dict[str, None] = {}
-    for tensor in tensors[:3]:
-        for holder in gc.get_referrers(tensor):
-            if holder is tensors or not isinstance(holder, dict | list | set):
-                continue
-            names = [
-                repr(name)
-                for owner in gc.get_referrers(holder)
-                if isinstance(owner, dict)
-                for name, value in owner.items()
-                if value is holder and isinstance(name, str)
-            ]
-            found[f"a {type(holder).__name__}" + (f" called {names[0]}" if names else "")] = None
+def _holders(tensors: Sequence[Tensor], ours: Sequence[Tensor]) -> tuple[str, ...]:
+    """In words, what holds the first of these besides our own list: a list called 'losses'."""
+    holders = [h for h in gc.get_referrers(*tensors[:1]) if isinstance(h, dict | list | set)]
+    found = []
+    for holder in holders:
+        if holder is tensors or holder is ours:
+            continue
+        owners = [owner for owner in gc.get_referrers(holder) if isinstance(owner, dict)]
+        names = [name for owner in owners for name, value in owner.items() if value is holder and isinstance(name, str)]
+        found.append(f"a {type(holder).__name__}" + (f" called {names[0]!r}" if names else ""))
     return tuple(found)

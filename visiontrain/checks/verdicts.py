@@ -42,8 +42,10 @@ def same_samples(seen: Sequence[Seen], plan: Plan, made_again: bool) -> Row:
 
 
 def boundaries(seen: Sequence[Seen], plan: Plan) -> Row:
-    """Do windows begin and end where the plan says, cut into the micro-batches that it says?"""
-    planned = [[b - a for a, b in plan.micro_batches(s.window.start, s.window.stop)] for s in seen]
+    """Do windows begin and end where the plan says, cut into the micro-batches that it says, in each attempt?"""
+    planned = [
+        [b - a for a, b in plan.micro_batches(s.window.start, s.window.stop)] * max(s.attempted, 1) for s in seen
+    ]
     counted = [s.counts.forwards for s in seen]
     first = next((k for k, pair in enumerate(zip(planned, counted, strict=True)) if pair[0] != pair[1]), 0)
     return judged(
@@ -58,16 +60,17 @@ def boundaries(seen: Sequence[Seen], plan: Plan) -> Row:
 
 
 def gradients_finite(seen: Sequence[Seen]) -> Row:
-    """Is every window's gradient finite?"""
+    """Is every window's gradient finite? An overflow that was run again at a lower gradient scale is told, no fault."""
     norms = [norm for s in seen for norm in s.counts.gradients]
-    skipped = sum(s.attempted - s.applied for s in seen)
-    good = all(map(math.isfinite, norms)) and not skipped
+    skipped = sum(not s.applied for s in seen)
+    again = sum(max(s.attempted - 1, 0) for s in seen if s.applied)
+    overflows = f"; {again} times at a lower gradient scale, after an overflow" if again else ""
     return judged(
         "finite gradients",
-        good,
+        all(map(math.isfinite, norms)) and not skipped,
         f"norm {max(norms, default=math.nan):.3g}",
-        f"in each of {len(seen)} windows; the norm is the largest that the optimizer got, after clipping",
-        f"{skipped} of {sum(s.attempted for s in seen)} updates were skipped because loss or gradient was not finite",
+        f"in each of {len(seen)} windows; the norm is the largest that the optimizer got, after clipping{overflows}",
+        f"{skipped} of {len(seen)} windows were skipped because loss or gradient was not finite",
         "try amp=false and a lower lr0; look at the pictures of these windows",
         max(norms, default=None),
     )
@@ -90,7 +93,8 @@ def same_parameters(seen: Sequence[Seen]) -> Row:
 
 def effect(seen: Sequence[Seen]) -> Row:
     """Does an update change the parameters? If not: was the gradient cleared, the optimizer not stepped, the rate 0?"""
-    idle = [s for s in seen if s.applied and s.after == s.before]
+    # Weight decay moves parameters without any gradient, so a gradient of zeros is no effect either.
+    idle = [s for s in seen if s.applied == s.attempted and (s.after == s.before or not any(s.counts.gradients))]
     steps, clears = (
         sum(values) for values in zip(*((len(s.counts.rates), s.counts.clears) for s in seen), strict=True)
     )
@@ -117,12 +121,12 @@ def effect(seen: Sequence[Seen]) -> Row:
 
 
 def update_counts(seen: Sequence[Seen]) -> Row:
-    """Is one update attempted per window, and one step taken per applied update?"""
+    """Is one update applied per window, and one step taken per applied update?"""
     attempted, applied = sum(s.attempted for s in seen), sum(s.applied for s in seen)
     steps = sum(len(s.counts.rates) for s in seen)
     return judged(
         "update counts",
-        attempted == len(seen) and steps == applied,
+        applied == len(seen) == steps,
         f"{applied} of {len(seen)}",
         f"planned {len(seen)} windows, attempted {attempted}, applied {applied}, optimizer steps {steps}",
         f"planned {len(seen)} windows, attempted {attempted}, applied {applied}, optimizer steps {steps}",
@@ -135,8 +139,8 @@ def schedule_follows(seen: Sequence[Seen], schedule: Schedule) -> Row:
     """Is the learning rate that of the images applied so far, the update's own included?"""
     images, micro_batches, wrong = 0, 0, ""
     for number, s in enumerate(seen, 1):
-        images += s.images * s.applied
-        micro_batches += s.images * s.applied * max(len(s.counts.forwards), 1)
+        images += s.images * bool(s.applied)
+        micro_batches += s.images * bool(s.applied) * max(len(s.counts.forwards), 1)
         for rate in s.counts.rates:
             if not _close(rate, schedule.learning_rate(max(images, 1))):
                 shifted = _close(rate, schedule.learning_rate(micro_batches)) or s.progress == micro_batches
@@ -182,8 +186,8 @@ def kept_tensors(found: Growth) -> Row:
         "kept tensors",
         not found.grows,
         f"{found.tensors[-1]} tensors",
-        f"alive after equal windows: {counts}",
-        f"memory grows: {counts} tensors alive after equal windows, {megabytes(more)} more each{held}",
+        f"made in equal windows and alive after each: {counts}",
+        f"memory grows: {counts} tensors live on after equal windows, {megabytes(more)} more each{held}",
         "keep numbers (loss.item()), not tensors; a tensor with a graph keeps all activations of its pass",
         float(found.tensors[-1] - found.tensors[0]),
     )

@@ -88,6 +88,7 @@ def find_description(data: str) -> Path:
 def class_lines(file: Path) -> list[int]:
     """The line of each class in a description that ``load_description`` read, by class number."""
     root = yaml.compose(file.read_text("utf-8-sig"), Loader=yaml.BaseLoader)
+    assert isinstance(root, yaml.MappingNode), f"{file} has been read as a description"
     (names,) = (value for key, value in root.value if key.value == "names")
     if isinstance(names, yaml.MappingNode):
         numbered = {int(key.value): key.start_mark.line + 1 for key, _ in names.value}

@@ -1,0 +1,46 @@
+"""A detector of four layers and a loss whose weight depends on the targets, as target scores do: quick to watch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from visiontrain.batch import Batch, Targets
+from visiontrain.losses import LossSum, Term
+from visiontrain.models.detector import Detector
+
+FEW = (3, 0, 5, 1, 0, 2, 40, 1)  # objects of 8 images
+
+
+class ToyDetector(Detector):
+    """(B, 3, H, W) -> (B, 4): what it says of a whole picture."""
+
+    def __init__(self, norm: bool = True) -> None:
+        super().__init__("toy", ["sun", "sea"])
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 4, 3, 2, bias=False)
+        self.bn = nn.BatchNorm2d(4) if norm else nn.Identity()
+        self.head = nn.Linear(4 * 9, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = nn.functional.silu(self.bn(self.conv(images)))
+        return self.head(nn.functional.adaptive_avg_pool2d(features, 3).flatten(1))
+
+
+def toy_loss(outputs: Tensor, targets: Targets) -> LossSum:
+    """Squared distance to the boxes; a large box weighs more."""
+    boxes = targets.boxes.to(outputs.dtype) / 8
+    weights = boxes[:, 2:].sum(-1)
+    error = (outputs[targets.image] - boxes).square().sum(-1)
+    total = (weights * error).sum() + outputs.square().sum()
+    return LossSum({"detect": Term(total, weights.sum())}, {"detect": {"box_loss": total.detach()}})
+
+
+def pictures() -> Batch:
+    """Eight of 32 x 32, with very different numbers of objects."""
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (len(FEW), 3, 32, 32), generator=generator, dtype=torch.uint8)
+    index = torch.repeat_interleave(torch.arange(len(FEW)), torch.tensor(FEW))
+    corner = 20 * torch.rand(len(index), 2, generator=generator)
+    boxes = torch.cat((corner, corner + 2 + 10 * torch.rand(len(index), 2, generator=generator)), 1)
+    return Batch(images, Targets(index, torch.zeros_like(index), boxes), tuple(range(len(FEW))))
