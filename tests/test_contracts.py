@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+from contextlib import redirect_stdout
+from io import StringIO
 
 import cv2
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from visiontrain import cli
 from visiontrain.config.schema import TrainConfig, build
 from visiontrain.training.run import train
 
@@ -76,6 +79,31 @@ def run(tmp_path_factory):
     torch.set_num_threads(1)  # on a busy machine more threads wait for each other at every tiny layer
     yield train(build(TrainConfig, {**settings, "epochs": 2, "batch": 2, "nbs": 4, "imgsz": 64})).folder
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def checked(run):
+    """What a real check ends with, of the data of that run with one fault in it."""
+    labels = run.parents[1] / "labels" / "train" / "0.txt"
+    before = labels.read_text()
+    labels.write_text(before + "9 0.5 0.5 0.5 0.5\n")
+    words = [f"data={run.parents[1] / 'data.yaml'}", "epochs=2", "batch=2", "nbs=4", "imgsz=64", "workers=0"]
+    with redirect_stdout(StringIO()) as said:
+        code = cli.main(["check", *words, "device=cpu", "warmup_epochs=0", "format=json"])
+    labels.write_text(before)
+    return code, json.loads(said.getvalue().splitlines()[-1])
+
+
+def test_the_line_of_check(checked, contracts):
+    code, line = checked
+    assert code == 3 and line["schema_version"] == 1
+    assert differences(line, documented(contracts, "The line of check")) == []
+    for row in line["findings"]:
+        assert differences(row, documented(contracts, "A finding of check")) == []
+    for row in line["preflight"]:
+        assert differences(row, documented(contracts, "A row of the preflight")) == []
+    assert {row["verdict"] for row in line["preflight"]} <= {"pass", "note"}, line["preflight"]
+    assert [f["kind"] for f in line["findings"]].count("class_unknown") == 1
 
 
 @pytest.mark.parametrize("name", ["weights/last.pt", "weights/best.pt"])

@@ -38,7 +38,7 @@ KINDS: dict[str, Kind] = {
     "picture_truncated": Kind(
         True,
         "pictures whose file ends early",
-        "copy it again from its source; training sees grey where pixels are missing",
+        "copy it again from its source",
     ),
     "picture_in_both": Kind(True, "pictures that are in two splits", _LEAK),
     "picture_nearly_in_both": Kind(True, "pictures that are nearly the same as one of another split", _LEAK),

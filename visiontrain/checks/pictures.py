@@ -76,6 +76,16 @@ def picture_findings(
     return findings
 
 
+def explained(finding: Finding) -> Finding:
+    """The same, or where a picture cannot be read because its file ends early, that."""
+    if finding.kind != "picture_unreadable":
+        return finding
+    data = image.bytes_of(finding.file).tobytes()
+    if not ends_early(data):
+        return finding
+    return Finding("picture_truncated", finding.file, 0, f"{len(data)} bytes and no end of the picture; left out")
+
+
 def _looked_at(pictures: Sequence[Scanned]) -> Iterator[tuple[_Look | None, Finding | None]]:
     waiting = iter(pictures)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -96,9 +106,7 @@ def _look_at(picture: Scanned) -> tuple[_Look | None, Finding | None]:
         return None, Finding("picture_unreadable", path, 0, message)
     finding, raw = None, data.tobytes()
     if ends_early(raw):
-        finding = Finding(
-            "picture_truncated", path, 0, f"{len(data)} bytes without the end of the picture; used as it is"
-        )
+        finding = Finding("picture_truncated", path, 0, f"{len(data)} bytes and no end of the picture; used as it is")
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     steps = cv2.resize(grey, (_SIDE + 1, _SIDE), interpolation=cv2.INTER_AREA)
     small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32).ravel()
