@@ -76,6 +76,15 @@ def test_auto_goes_by_the_length_of_the_run():
     assert str(LONG_RUN) in long.reason
 
 
+def test_auto_is_faster_from_scratch():
+    fresh, tuned = (
+        choose_optimizer(OptimConfig(), frozenset(), updates=10, classes=3, scratch=scratch) for scratch in (True, False)
+    )
+    assert (fresh.config.lr0, tuned.config.lr0) == (0.002857, 0.001429)
+    assert "from scratch" in fresh.reason
+    assert "from a checkpoint" in tuned.reason
+
+
 def test_auto_keeps_what_was_given():
     config = OptimConfig(lr0=0.123, momentum=0.5)
     choice = choose_optimizer(config, frozenset({"lr0", "momentum"}), updates=10, classes=3)

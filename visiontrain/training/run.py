@@ -131,7 +131,13 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
         last_window=config.last_window,
         ranks=ranks.size,
     )
-    choice = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(description.names))
+    choice = choose_optimizer(
+        config.optim,
+        config.given,
+        updates=plan.updates,
+        classes=len(description.names),
+        scratch=config.model in model_names(),
+    )
     if resumed:
         _same_data(resumed, train_index)
     output = config.output
