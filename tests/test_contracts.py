@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -70,6 +71,8 @@ def run(tmp_path_factory):
             picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), dtype=np.uint8)
             cv2.imwrite(str(root / "images" / split / f"{index}.png"), picture)
             (root / "labels" / split / f"{index}.txt").write_text(f"{index % 2} 0.5 0.5 0.5 0.5\n")
+    with (root / "labels" / "train" / "3.txt").open("a") as file:
+        file.write("0 0.5 0.5 0.1 0\n")  # for data_findings.txt
     (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [cat, dog]\n")
     settings = {"data": str(root / "data.yaml"), "project": str(root / "runs"), "device": "cpu", "workers": 0}
     threads = torch.get_num_threads()
@@ -108,6 +111,16 @@ def test_metrics_csv(run, contracts):
     assert list(rows[0]) == list(table)
     read = [{key: number(text) for key, text in row.items()} for row in rows]
     assert [differences(row, table) for row in read] == [[], []]
+
+
+def test_data_findings(run, contracts):
+    """A line is FILE:LINE: message, in the file and in the document's example."""
+    (line,) = (run / "data_findings.txt").read_text("utf-8").splitlines()
+    file, number, message = re.fullmatch(r"(.+\.txt):(\d+): (.+)", line).groups()
+    assert Path(file).read_text().splitlines()[int(number) - 1] == "0 0.5 0.5 0.1 0"
+    section = contracts.split("## data_findings.txt")[1].split("\n## ")[0]
+    assert re.search(r"^    /\S+/7\.txt:3: (.+)$", section, re.MULTILINE)[1] == message
+    assert json.loads((run / "run.json").read_text("utf-8"))["measured"]["data"]["findings"] == 1
 
 
 def test_shipped_descriptions(checkout, contracts):

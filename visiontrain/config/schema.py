@@ -183,7 +183,7 @@ class ValConfig(_Checked):
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
     exist_ok: bool = _like(OutputConfig, "exist_ok")
-    plots: bool = _like(OutputConfig, "plots", help="draw curves and the confusion matrix")
+    plots: bool = _like(OutputConfig, "plots", help="draw curves, the confusion matrix and the first pictures")
     format: str = setting("text", "json: end with one line of JSON for scripts", choices=("text", "json"))
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 

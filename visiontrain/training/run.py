@@ -23,6 +23,7 @@ from visiontrain.data.sampler import WindowSampler, permutation
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.losses import LOSSES
 from visiontrain.memory import peak_bytes, peak_is_of
 from visiontrain.models import build_model, model_names
@@ -37,7 +38,7 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
 from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
-from visiontrain.training.pictures import first_batches, labels_and_predictions
+from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
 from visiontrain.training.resume import Resumed, resume

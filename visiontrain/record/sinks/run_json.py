@@ -26,7 +26,14 @@ from visiontrain.record.events import (
 from visiontrain.record.files import write_json
 
 SCHEMA_VERSION = 1
-SCHEMAS = {"run.json": SCHEMA_VERSION, "updates.jsonl": 1, "metrics.csv": 1, "checkpoint": 1, "description": 1}
+SCHEMAS = {
+    "run.json": SCHEMA_VERSION,
+    "updates.jsonl": 1,
+    "metrics.csv": 1,
+    "checkpoint": 1,
+    "description": 1,
+    "data_findings.txt": 1,
+}
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
 MEASURED = ("data", "versions", "device")  # and NOTHING_YET; every other fact was computed
 HOW = {
