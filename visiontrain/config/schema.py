@@ -74,6 +74,11 @@ class OptimConfig(_Checked):
     warmup_momentum: float = setting(0.8, "momentum at the start of warm-up", low=0, below=1)
     warmup_bias_lr: float = setting(0.1, "learning rate of biases at the start of warm-up", low=0)
     cos_lr: bool = setting(False, "learning rate falls as a cosine, not a line")
+    lr_scale: str = setting(
+        "none",
+        "lr0 grows with E/64 (linear) or its root (sqrt), E the images of an update; none: nbs holds E at the recipe's 64",
+        choices=("none", "linear", "sqrt"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from visiontrain.config.schema import OptimConfig
-from visiontrain.training.schedule import Schedule
+from visiontrain.training.schedule import RECIPE_IMAGES, Schedule, lr_factor
 
 LONG_RUN = 10_000  # updates from which SGD is worth its slower start
 
@@ -35,15 +35,35 @@ class Choice:
     reason: str
 
 
-def choose_optimizer(config: OptimConfig, given: frozenset[str], *, updates: int, classes: int) -> Choice:
+def choose_optimizer(
+    config: OptimConfig, given: frozenset[str], *, updates: int, classes: int, images_per_update: int
+) -> Choice:
     """Resolve ``optimizer=auto``: the kind by the planned updates, and lr0 and its companions where none were given.
+
+    Then lr0, given or chosen, is scaled by ``lr_scale``.
 
     Args:
         config: the settings.
         given: names of the settings that the user gave.
         updates: planned updates of the run.
         classes: of the data set.
+        images_per_update: E of the plan.
     """
+    return _scaled(_chosen(config, given, updates, classes), images_per_update)
+
+
+def _scaled(choice: Choice, images_per_update: int) -> Choice:
+    config = choice.config
+    if config.lr_scale == "none":
+        return choice
+    lr0 = config.lr0 * lr_factor(config.lr_scale, images_per_update)
+    share = f"{images_per_update}/{RECIPE_IMAGES}"
+    factor = {"linear": share, "sqrt": f"sqrt({share})"}[config.lr_scale]
+    why = f"{choice.reason}; lr_scale={config.lr_scale}: lr0 {config.lr0:g} x {factor} = {lr0:g}"
+    return Choice(replace(config, lr0=lr0), why)
+
+
+def _chosen(config: OptimConfig, given: frozenset[str], updates: int, classes: int) -> Choice:
     if config.optimizer != "auto":
         return Choice(config, "as given")
     if updates >= LONG_RUN:

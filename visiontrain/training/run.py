@@ -42,7 +42,7 @@ from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
 from visiontrain.training.resume import Resumed, resume
-from visiontrain.training.schedule import horizon, schedule_of
+from visiontrain.training.schedule import horizon, lr_factor, schedule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,13 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
         last_window=config.last_window,
         ranks=ranks.size,
     )
-    choice = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(description.names))
+    choice = choose_optimizer(
+        config.optim,
+        config.given,
+        updates=plan.updates,
+        classes=len(description.names),
+        images_per_update=plan.images_per_update,
+    )
     if resumed:
         _same_data(resumed, train_index)
     output = config.output
@@ -308,6 +314,7 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "optimizer": {
             "kind": optim.optimizer,
             "lr0": optim.lr0,
+            "lr_factor": lr_factor(optim.lr_scale, plan.images_per_update),
             "momentum": optim.momentum,
             "warmup_bias_lr": optim.warmup_bias_lr,
             "reason": setup.optimizer.reason,
