@@ -95,7 +95,8 @@ def test_after_the_warm_up_the_learning_rate_is_lr0_times_the_decay_for_every_ba
 
 
 @pytest.mark.parametrize(
-    ("images", "linear", "sqrt"), [(64, 1, 1), (16, 0.25, 0.5), (256, 4, 2), (72, 1.125, 1.125**0.5), (8192, 128, 128**0.5)]
+    ("images", "linear", "sqrt"),
+    [(64, 1, 1), (16, 0.25, 0.5), (256, 4, 2), (72, 1.125, 1.125**0.5), (8192, 128, 128**0.5)],
 )
 def test_lr_factor_is_one_at_the_recipe_s_64_images(images, linear, sqrt):
     """Rule 70; 8,192 images are those of Goyal et al. 2017."""

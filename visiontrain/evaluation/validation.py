@@ -22,7 +22,7 @@ from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.models.weights import model_of, read_checkpoint
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
-from visiontrain.record.run import Recorder
+from visiontrain.record.run import Recorder, Sink
 from visiontrain.record.sinks.console import Console
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 
@@ -44,7 +44,7 @@ def validate(config: ValConfig) -> Evaluation:
     write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
     workers = worker_count(config.workers)
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, device.type == "cuda")
-    drawings = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
+    drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
     with closing(loader), Recorder([Console(), *drawings]) as record:
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))

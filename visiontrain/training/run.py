@@ -333,6 +333,7 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "data": {
             "file": str(load_description(config.data).file),
             "fingerprint": setup.train.fingerprint,
+            "val_fingerprint": setup.val.fingerprint,
             "images": len(setup.train),
             "targets": setup.train.targets,
             "val_images": len(setup.val),

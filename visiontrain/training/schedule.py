@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from visiontrain.config.schema import OptimConfig
 from visiontrain.training.plan import Plan
 
-
 RECIPE_IMAGES = 64  # images per update that the recipe's learning rates belong to
 
 
