@@ -9,7 +9,7 @@ import pytest
 import visiontrain
 from visiontrain import api, cli
 from visiontrain.config.help import VERBS
-from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import (
     ConfigError,
@@ -30,13 +30,15 @@ def run(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_verbs_that_work(words, capsys):
     assert cli.main(words) == 0
     said = capsys.readouterr().out
-    for verb in ("train", "val", "plan", "help", "version"):
+    for verb in ("train", "val", "plan", "compare", "help", "version"):
         assert f"\n  {verb} " in said
-    for verb in ("predict", "export", "check", "convert", "compare"):
+    for verb in ("predict", "export", "check", "convert"):
         assert f"\n  {verb} " not in said
 
 
-@pytest.mark.parametrize(("verb", "settings"), [("train", TrainConfig), ("val", ValConfig), ("plan", PlanConfig)])
+@pytest.mark.parametrize(
+    ("verb", "settings"), [("train", TrainConfig), ("val", ValConfig), ("plan", PlanConfig), ("compare", CompareConfig)]
+)
 @pytest.mark.parametrize("form", [("help", "{}"), ("{}", "--help"), ("{}", "-h"), ("{}", "data=x", "help")])
 def test_help_of_a_verb_lists_its_settings_and_nothing_else(verb, settings, form, capsys):
     assert cli.main([word.format(verb) for word in form]) == 0
@@ -71,7 +73,7 @@ def test_version(capsys):
     [
         (["trian", "data=x"], "did you mean train?"),
         (["data=x", "train"], "the verb comes first, for example visiontrain train data=x"),
-        (["predict"], "the verbs are train, val, plan, help, version"),
+        (["predict"], "the verbs are train, val, plan, compare, help, version"),
         (["help", "trian"], "did you mean train?"),
         (["train", "bacth=8"], "did you mean batch?"),
         (["train", "data=x", "device=mps"], "mps"),

@@ -50,7 +50,13 @@ def plain_train(config: TrainConfig) -> Detector:
     device = choose_device(config.device)
     model = build_model(config.model, index.names).to(device, memory_format=torch.channels_last).train()
     criterion = LOSSES[model.loss](config.loss)
-    optim = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(index.names)).config
+    optim = choose_optimizer(
+        config.optim,
+        config.given,
+        updates=plan.updates,
+        classes=len(index.names),
+        images_per_update=plan.images_per_update,
+    ).config
     optimizer = build_optimizer(model, optim, plan.weight_decay_used)
     schedule = schedule_of(plan, optim)
     precision, ema, look_back = choose_precision(device, config.amp), EMA(model), horizon(plan.images_planned)

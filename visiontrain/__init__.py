@@ -15,13 +15,14 @@ _HOMES = {
     "train": "visiontrain.api",
     "val": "visiontrain.api",
     "plan": "visiontrain.api",
+    "compare": "visiontrain.api",
     "TrainConfig": "visiontrain.config.schema",
     "VisionTrainError": "visiontrain.errors",
 }
-__all__ = ["YOLO", "TrainConfig", "VisionTrainError", "__version__", "plan", "train", "val"]
+__all__ = ["YOLO", "TrainConfig", "VisionTrainError", "__version__", "compare", "plan", "train", "val"]
 
 if TYPE_CHECKING:
-    from visiontrain.api import YOLO, plan, train, val
+    from visiontrain.api import YOLO, compare, plan, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
 

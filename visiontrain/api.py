@@ -1,4 +1,4 @@
-"""Train, validate and plan from Python, with the command line's names as keywords, checked the same way."""
+"""Train, validate, plan and compare from Python, with the command line's names as keywords, checked the same way."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from visiontrain.config.parse import parse_keywords
-from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import DataError
 from visiontrain.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.evaluation.evaluator import Evaluation
+    from visiontrain.record.compare import Comparison
     from visiontrain.record.events import Event
 
 Callback = Callable[["Event"], None]
@@ -138,6 +139,19 @@ def plan(**settings: Any) -> Plan:
     return run_plan(parse_keywords(PlanConfig, settings))
 
 
+def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
+    """Two runs side by side.
+
+    Args:
+        a, b: run folders.
+        settings: as on the command line (``visiontrain help compare``).
+
+    Raises:
+        ConfigError: a folder is no run, or the runs have different axes or metrics.
+    """
+    return run_compare(parse_keywords(CompareConfig, {"a": a, "b": b, **settings}))
+
+
 def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
     """Train with settings that are checked already."""
     calm_threads()
@@ -177,6 +191,18 @@ def run_plan(config: PlanConfig) -> Plan:
         last_window=config.last_window,
         ranks=config.ranks,
     )
+
+
+def run_compare(config: CompareConfig) -> Comparison:
+    """Compare with settings that are checked already."""
+    from visiontrain.record.compare import compare as compare_runs
+
+    comparison = compare_runs(config.a, config.b)
+    if config.out:
+        from visiontrain.record.plots.comparison import write_comparison
+
+        write_comparison(comparison, Path(config.out))
+    return comparison
 
 
 def _count_images(data: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, VisionTrainError
 
 _HELP = {"-h", "--help", "help"}
@@ -96,4 +96,18 @@ def _plan(words: list[str]) -> int:
     return 0
 
 
-_ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan}
+def _compare(words: list[str]) -> int:
+    config = parse_words(CompareConfig, words)
+    from visiontrain import api
+    from visiontrain.record.compare_text import as_text
+    from visiontrain.record.files import plain
+
+    comparison = api.run_compare(config)
+    if config.format == "json":
+        print(json.dumps(plain(comparison.to_json()), allow_nan=False))
+    else:
+        print(as_text(comparison))
+    return 0
+
+
+_ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan, "compare": _compare}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import visiontrain
-from visiontrain.config.schema import INSTEAD, NOT_YET, PlanConfig, TrainConfig, ValConfig, build
+from visiontrain.config.schema import INSTEAD, NOT_YET, CompareConfig, PlanConfig, TrainConfig, ValConfig, build
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
 
-SETTINGS = [TrainConfig, ValConfig, PlanConfig]
+SETTINGS = [TrainConfig, ValConfig, PlanConfig, CompareConfig]
 
 
 def test_leaves_are_flat_and_build_is_the_inverse():

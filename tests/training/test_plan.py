@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
 from visiontrain.training.plan import Plan, accumulate, decay_used, make_plan, ramp, windows_of_epoch
@@ -56,9 +57,25 @@ def test_the_plan_of_the_specification_word_for_word():
 def test_images_that_differ_from_nbs_are_said():
     told = plan_of(batch=24).sentences()
     assert "weight decay 0.0005 x 72/64" in told[0]
-    assert told[1] == "An update sees 72 images, not 64: batch 24 does not divide nbs 64."
+    assert told[1] == "An update sees 72 images, not 64: batch 24 does not divide nbs 64; 3 updates per epoch, at 64 4."
+    assert plan_of(batch=24, images=0).sentences()[1].endswith("batch 24 does not divide nbs 64.")
     assert "An update sees 96 images, not 64" in plan_of(batch=96).sentences()[1]
     assert not any("An update sees" in sentence for sentence in plan_of(batch=16).sentences())
+
+
+@pytest.mark.parametrize(("last_window", "ours", "theirs"), [("use", 14, 16), ("drop", 13, 15)])
+def test_updates_of_an_epoch_are_said_for_both_sizes_of_an_update(last_window, ours, theirs):
+    """Rule 40: another number of images per update is another number of updates for the same images."""
+    plan = plan_of(batch=24, images=1000, last_window=last_window)
+    assert f"{ours} updates per epoch, at 64 {theirs}." in plan.sentences()[1]
+    assert plan.updates_per_epoch == ours
+    assert plan_of(batch=16, images=1000, last_window=last_window).updates_per_epoch == theirs
+
+
+def test_batch_counts_all_ranks_and_m_those_of_one():
+    """Rule 1."""
+    facts = plan_of(batch=8, ranks=2).facts()
+    assert (facts["batch"], facts["images_per_rank"], facts["accumulate"]) == (8, 4, 8)
 
 
 def test_ramp_begins_at_one_micro_batch_and_ends_full():
@@ -173,6 +190,13 @@ def test_ga12_what_alters_an_update_is_in_the_plan_and_pinned():
     pinned = {"batch": 16, "nbs": 64, "warmup_epochs": 3.0, "weight_decay": 5e-4, "last_window": "use"}
     defaults = TrainConfig(data="shapes").leaves()
     assert {name: defaults[name] for name in pinned} == pinned
+
+
+def test_accumulation_needs_no_flag():
+    """Rule 78: batch=8 alone makes windows of eight micro-batches."""
+    config = parse_words(TrainConfig, ["data=coco.yaml", "batch=8"])
+    plan = plan_of(batch=config.batch, nbs=config.nbs, warmup_epochs=config.optim.warmup_epochs)
+    assert (plan.accumulate, plan.images_per_update) == (8, 64)
 
 
 @pytest.mark.parametrize(

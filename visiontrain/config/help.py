@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
-from visiontrain.config.schema import PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.values import Leaf, interval, leaves_of, one_of, show
 
 VERBS: dict[str, tuple[type | None, str, str]] = {
@@ -21,6 +21,11 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
         "visiontrain val model=runs/train/run/weights/best.pt split=val",
     ),
     "plan": (PlanConfig, "print the arithmetic of windows and updates", "visiontrain plan batch=8 images=118287"),
+    "compare": (
+        CompareConfig,
+        "two runs side by side",
+        "visiontrain compare runs/train/run runs/train/run2 out=curves.png",
+    ),
     "help": (None, "this text, or that of a verb", "visiontrain help train"),
     "version": (None, "the version", "visiontrain version"),
 }

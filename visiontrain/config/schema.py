@@ -74,6 +74,11 @@ class OptimConfig(_Checked):
     warmup_momentum: float = setting(0.8, "momentum at the start of warm-up", low=0, below=1)
     warmup_bias_lr: float = setting(0.1, "learning rate of biases at the start of warm-up", low=0)
     cos_lr: bool = setting(False, "learning rate falls as a cosine, not a line")
+    lr_scale: str = setting(
+        "none",
+        "lr0 grows with E/64 (linear) or its root (sqrt), E the images of an update; none: nbs holds E at the recipe's 64",
+        choices=("none", "linear", "sqrt"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,7 +188,7 @@ class ValConfig(_Checked):
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
     exist_ok: bool = _like(OutputConfig, "exist_ok")
-    plots: bool = _like(OutputConfig, "plots", help="draw curves and the confusion matrix")
+    plots: bool = _like(OutputConfig, "plots", help="draw curves, the confusion matrix and the first pictures")
     format: str = setting("text", "json: end with one line of JSON for scripts", choices=("text", "json"))
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -205,7 +210,22 @@ class PlanConfig(_Checked):
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
-Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig)
+def _out_problem(value: str) -> str:
+    return "" if value == "" or value.lower().endswith(".png") else "must end in .png, for example out=curves.png"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareConfig(_Checked):
+    """Settings of a comparison of two runs; on the command line the two folders stand without their names."""
+
+    a: str = setting("", "folder of the first run, for example runs/train/run")
+    b: str = setting("", "folder of the second run")
+    out: str = setting("", "draw the curves of both over images seen into this new PNG file", check=_out_problem)
+    format: str = _like(ValConfig, "format")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CompareConfig)
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
@@ -256,7 +276,7 @@ def unknown(settings: type, name: str) -> str:
         return f"{name} is no setting here: {INSTEAD[name]}"
     if name in NOT_YET:
         return f"{name}: this version cannot do that ({NOT_YET[name]}); leave it out"
-    owners = [c for c in (TrainConfig, ValConfig, PlanConfig) if name in leaves_of(c)]
+    owners = [c for c in (TrainConfig, ValConfig, PlanConfig, CompareConfig) if name in leaves_of(c)]
     if owners:
         verb = settings.__name__.removesuffix("Config").lower()
         return f"{name} changes nothing in {verb} (it is a setting of {owners[0].__name__.removesuffix('Config').lower()}); leave it out"
@@ -293,7 +313,7 @@ def build(settings: type[Settings], values: Mapping[str, Any], given: frozenset[
     """Build a settings object from flat values; the inverse of ``leaves``.
 
     Args:
-        settings: TrainConfig, ValConfig or PlanConfig.
+        settings: the class of a verb.
         values: by the names the user knows; names left out get their default.
         given: the names that the user gave; None: all of ``values``.
 

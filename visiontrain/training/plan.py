@@ -248,7 +248,13 @@ class Plan:
             why = f"batch {self.batch} is nearest to nbs {self.nbs} without accumulation"
         else:
             why = f"batch {self.batch} does not divide nbs {self.nbs}"
-        return f"An update sees {_count(self.images_per_update, 'image')}, not {self.nbs}: {why}."
+        says = f"An update sees {_count(self.images_per_update, 'image')}, not {self.nbs}: {why}"
+        if not self.images:
+            return says + "."
+        at_nbs = replace(self, batch=self.nbs, ranks=1, accumulate=1, images_per_update=self.nbs)
+        return (
+            f"{says}; {_count(self.updates_per_epoch, 'update')} per epoch, at {self.nbs} {at_nbs.updates_per_epoch}."
+        )
 
     def _ramp_sentence(self) -> str:
         if self.accumulate == 1 or self.warmup_epochs == 0:

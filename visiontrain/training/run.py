@@ -23,6 +23,7 @@ from visiontrain.data.sampler import WindowSampler, permutation
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.losses import LOSSES
 from visiontrain.memory import peak_bytes, peak_is_of
 from visiontrain.models import build_model, model_names
@@ -37,11 +38,11 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
 from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
-from visiontrain.training.pictures import first_batches, labels_and_predictions
+from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
 from visiontrain.training.resume import Resumed, resume
-from visiontrain.training.schedule import horizon, schedule_of
+from visiontrain.training.schedule import horizon, lr_factor, schedule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
         updates=plan.updates,
         classes=len(description.names),
         scratch=config.model in model_names(),
+        images_per_update=plan.images_per_update,
     )
     if resumed:
         _same_data(resumed, train_index)
@@ -313,6 +315,7 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "optimizer": {
             "kind": optim.optimizer,
             "lr0": optim.lr0,
+            "lr_factor": lr_factor(optim.lr_scale, plan.images_per_update),
             "momentum": optim.momentum,
             "warmup_bias_lr": optim.warmup_bias_lr,
             "reason": setup.optimizer.reason,
@@ -331,6 +334,7 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "data": {
             "file": str(load_description(config.data).file),
             "fingerprint": setup.train.fingerprint,
+            "val_fingerprint": setup.val.fingerprint,
             "images": len(setup.train),
             "targets": setup.train.targets,
             "val_images": len(setup.val),
