@@ -16,12 +16,14 @@ from visiontrain import models
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import PlanConfig, TrainConfig, build
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
-from visiontrain.models.weights import load_model, read_checkpoint
+from visiontrain.models.weights import load_model, model_of, read_checkpoint
 from visiontrain.nn.norm import NORMS, norm_of
 from visiontrain.record.events import MicroBatchDone, Notice, RunStarted
 from visiontrain.training import run as recipe
 from visiontrain.training.normalisation import LAYERS, Normalisation, choose_norm
+from visiontrain.training.resume import Resumed
 from visiontrain.training.run import train
+from visiontrain.training.start import normalisation_of
 
 torch.set_num_threads(1)
 
@@ -160,20 +162,12 @@ def test_a_decision_is_said_recorded_stored_and_kept(settings, monkeypatch):
     assert "BatchNorm2d" not in kinds(load_model(folder / "weights" / "best.pt"))
 
 
-def test_a_checkpoint_written_before_there_was_a_choice_goes_on_with_batchnorm(settings):
-    settings["norm"] = "batch"
-    last = go(settings) / "weights" / "last.pt"
-    content = read_checkpoint(last)
-    del content["plan"]["normalisation"]
-    torch.save(content, last)
-    go({"resume": str(last)})
-    assert json.loads((last.parents[1] / "run.json").read_text())["computed"]["normalisation"] == {
-        "norm": "batch", "reason": "as the run began", "swaps": []
-    }  # fmt: skip
-
-
 def test_a_start_from_a_checkpoint_keeps_what_can_be_kept(settings, monkeypatch):
-    best = go({**settings, "norm": "batch"}) / "weights" / "best.pt"
+    notices = []
+    folder = go({**settings, "norm": "batch"}, lambda e: notices.append(e) if isinstance(e, Notice) else None)
+    (warning,) = [n.text for n in notices if n.level == "warning" and "norm=group" in n.text]  # BN-03
+    assert warning in json.loads((folder / "run.json").read_text())["warnings"]
+    best = folder / "weights" / "best.pt"
     weights = read_checkpoint(best)["weights"]
     states = []
     fit = recipe.fit
@@ -200,18 +194,14 @@ def test_a_start_from_a_checkpoint_keeps_what_can_be_kept(settings, monkeypatch)
     assert not torch.equal(after["weights"]["model.0.bn.weight"], weights["model.0.bn.weight"])
 
 
-def test_an_unknown_normalisation_in_a_checkpoint_is_named(settings):
-    best = go(settings) / "weights" / "best.pt"
-    content = read_checkpoint(best)
-    content["model"]["norm"] = "layer"
-    torch.save(content, best)
+def test_a_checkpoint_written_before_there_was_a_choice_goes_on_as_it_is(tmp_path):
+    content = {"model": {"norm": "batch"}, "plan": {"images": 13}}
+    config = build(TrainConfig, {"data": "x", "batch": 2})
+    resumed = Resumed(tmp_path / "last.pt", content, tmp_path, config, ())
+    assert normalisation_of(config, 1, resumed) == Normalisation("batch", "as the run began")
+
+
+def test_an_unknown_normalisation_in_a_checkpoint_is_named():
+    content = {"model": {"family": "yolov8", "name": "yolov8n", "names": ["a"], "norm": "layer"}, "kind": "model"}
     with pytest.raises(WeightsError, match=r"normalisation 'layer' is not known here; known are batch, group, frozen"):
-        load_model(best)
-
-
-def test_few_images_with_batchnorm_are_a_warning_of_the_run(settings):
-    notices = []
-    folder = go({**settings, "norm": "batch"}, lambda e: notices.append(e) if isinstance(e, Notice) else None)
-    said = [n.text for n in notices if n.level == "warning" and "norm=group" in n.text]
-    assert len(said) == 1
-    assert said[0] in json.loads((folder / "run.json").read_text())["warnings"]
+        model_of(content, "x.pt")
