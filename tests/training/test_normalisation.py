@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -21,9 +22,11 @@ from visiontrain.nn.norm import NORMS, norm_of
 from visiontrain.record.events import MicroBatchDone, Notice, RunStarted
 from visiontrain.training import run as recipe
 from visiontrain.training.normalisation import LAYERS, Normalisation, choose_norm
+from visiontrain.training.plan import make_plan
 from visiontrain.training.resume import Resumed
 from visiontrain.training.run import train
-from visiontrain.training.start import normalisation_of
+from visiontrain.training.start import model_to_train, normalisation_of
+from visiontrain.training.statistics import AS_IT_IS
 
 torch.set_num_threads(1)
 
@@ -205,3 +208,24 @@ def test_an_unknown_normalisation_in_a_checkpoint_is_named():
     content = {"model": {"family": "yolov8", "name": "yolov8n", "names": ["a"], "norm": "layer"}, "kind": "model"}
     with pytest.raises(WeightsError, match=r"normalisation 'layer' is not known here; known are batch, group, frozen"):
         model_of(content, "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"batch": 4}, True),  # 13 images: the last micro-batch holds one
+        ({"batch": 1}, True),
+        ({"batch": 5}, False),
+        ({"batch": 4, "last_window": "drop"}, False),
+        ({"batch": 4, "norm": "group"}, False),
+        ({"batch": 4, "imgsz": 64}, False),
+    ],
+)
+def test_one_value_has_no_variance(changes, refused, settings):
+    config = build(TrainConfig, {**settings, "norm": "batch", "imgsz": 32, **changes})
+    plan = make_plan(
+        batch=config.batch, nbs=4, images=13, epochs=1, weight_decay=0.0, warmup_epochs=0.0,
+        last_window=config.last_window, normalisation=normalisation_of(config, 1, None),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="norm=group") if refused else nullcontext():
+        model_to_train(config, ["a"], plan, None, AS_IT_IS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from visiontrain.config.schema import TrainConfig
-from visiontrain.errors import WeightsError
+from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model, model_of, read_checkpoint
@@ -36,6 +36,7 @@ def model_to_train(
     """In training mode, with the normalisation of the plan; a resumed run's comes from its checkpoint alone.
 
     Raises:
+        ConfigError: BatchNorm would meet a single value to take a variance of.
         WeightsError: as ``starting_model``.
     """
     if resumed:
@@ -43,10 +44,21 @@ def model_to_train(
     else:
         model = starting_model(config, class_names)
         swap_norms(model, plan.normalisation.norm)
+    _require_two_values(config, plan, model.stride)
     model.checkpoint_blocks = config.checkpoint_blocks
     if statistics.nominal_images:
         scale_momentum(model, plan.batch // plan.ranks, statistics.nominal_images)
     return model
+
+
+def _require_two_values(config: TrainConfig, plan: Plan, stride: int) -> None:
+    """The coarsest map of the smallest picture has one cell: with one image BatchNorm has nothing to take a variance of."""
+    tail = plan.images % plan.batch if plan.last_window == "use" else 0
+    if plan.normalisation.norm == "batch" and config.imgsz == stride and 1 in (plan.batch // plan.ranks, tail):
+        raise ConfigError(
+            f"imgsz={config.imgsz}: BatchNorm cannot train on one image of this size, and there are micro-batches of one "
+            f"(batch={plan.batch}, {plan.images} images). Use imgsz={2 * stride}, norm=group, or another batch."
+        )
 
 
 def from_scratch(config: TrainConfig) -> bool:
