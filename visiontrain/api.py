@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import DataError
+from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
@@ -180,7 +181,8 @@ def calm_threads() -> None:
 
 
 def run_plan(config: PlanConfig) -> Plan:
-    """Plan with settings that are checked already."""
+    """Plan with settings that are checked already; for a start from scratch, with norm=frozen from a checkpoint."""
+    start = "batch" if config.norm == "frozen" else ""
     return make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -190,6 +192,7 @@ def run_plan(config: PlanConfig) -> Plan:
         warmup_epochs=config.warmup_epochs,
         last_window=config.last_window,
         ranks=config.ranks,
+        normalisation=choose_norm(config.norm, images=config.batch // config.ranks, ranks=config.ranks, start=start),
     )
 
 

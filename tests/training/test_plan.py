@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
+from visiontrain.training.normalisation import Normalisation
 from visiontrain.training.plan import Plan, accumulate, decay_used, make_plan, ramp, windows_of_epoch
 
 
@@ -234,9 +235,21 @@ def test_without_images_the_window_is_known_and_the_epoch_is_not():
 
 
 def test_batchnorm_is_named_where_micro_batches_are_small():
-    assert any("BatchNorm sees micro-batches of 2 images" in s for s in plan_of(batch=2).sentences())
+    assert any("BatchNorm sees micro-batches of 8 images" in s for s in plan_of(batch=8).sentences())
     assert not any("BatchNorm" in s for s in plan_of(batch=16).sentences())
     assert not any("BatchNorm" in s for s in plan_of(batch=8, nbs=8).sentences())
+
+
+def test_bn03_few_images_for_batchnorm_are_a_warning_with_a_remedy():
+    """Known failure BN-03; and accumulation must not be taken for the remedy."""
+    (warning,) = plan_of(batch=8, ranks=2).warnings()
+    assert "BatchNorm sees 4 images" in warning and "accumulation does not help" in warning
+    assert "norm=group" in warning and "norm=frozen" in warning and "checkpoint" in warning
+    assert "sees 1 image at" in plan_of(batch=1, nbs=1).warnings()[0]  # one pass per update: as noisy
+    assert plan_of(batch=6).warnings() == ()
+    group = Normalisation("group", "norm=group")
+    assert plan_of(batch=2, normalisation=group).warnings() == ()
+    assert "GroupNorm (norm=group) in place of BatchNorm." in plan_of(batch=2, normalisation=group).sentences()
 
 
 def test_a_plan_does_not_change():

@@ -39,6 +39,10 @@ def _name_problem(value: str) -> str:
     return "names a folder inside project: leave out / and \\" if re.search(r"[/\\]|^\.\.?$", value) else ""
 
 
+def _norm_problem(value: str) -> str:
+    return "arrives with several GPUs; until then take auto, batch, group or frozen" if value.lower() == "sync" else ""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Checked:
     """Checks its own settings, whoever builds it, and reports all that is wrong at once."""
@@ -144,6 +148,15 @@ class TrainConfig(_Checked):
     last_window: str = setting(
         "use", "the short window at the end of an epoch: train on it or leave it out", choices=("use", "drop")
     )
+    norm: str = setting(
+        "auto",
+        "normalisation; auto decides by the images of a micro-batch, frozen keeps a checkpoint's statistics",
+        choices=("auto", "batch", "group", "frozen"),
+        check=_norm_problem,
+    )
+    checkpoint_blocks: bool = setting(
+        False, "keep fewer activations and compute them again in the backward pass: less memory, more time"
+    )
     imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
     device: str = setting("auto", "auto, cpu, cuda, cuda:N or N", check=_device_problem)
     workers: int = setting(-1, "loader processes; auto: min(8, cores); 0: none", low=0, words={"auto": -1})
@@ -204,6 +217,7 @@ class PlanConfig(_Checked):
     nbs: int = _like(TrainConfig, "nbs")
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
     last_window: str = _like(TrainConfig, "last_window")
+    norm: str = _like(TrainConfig, "norm")
     weight_decay: float = _like(OptimConfig, "weight_decay")
     warmup_epochs: float = _like(OptimConfig, "warmup_epochs")
     format: str = _like(ValConfig, "format")
@@ -238,9 +252,7 @@ NOT_YET = {
     "classes": "the classes of the description are used",
     "cutmix": "mosaic and mixup are there",
     "copy_paste": "mosaic and mixup are there",
-    "norm": "normalisation is BatchNorm",
     "reduce": "one device needs no reduction",
-    "checkpoint_blocks": "activations are kept",
     "compile": "models run uncompiled",
     "dropout": "the models have none",
     "label_smoothing": "the assigned scores are the targets",
