@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 import torch
 import yaml
 
-from visiontrain import cli
+from visiontrain.cli import main
 from visiontrain.config.schema import TrainConfig, build
 from visiontrain.training.run import train
 
@@ -73,6 +75,8 @@ def run(tmp_path_factory):
             picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), dtype=np.uint8)
             cv2.imwrite(str(root / "images" / split / f"{index}.png"), picture)
             (root / "labels" / split / f"{index}.txt").write_text(f"{index % 2} 0.5 0.5 0.5 0.5\n")
+    with (root / "labels" / "train" / "3.txt").open("a") as file:
+        file.write("0 0.5 0.5 0.1 0\n")  # for data_findings.txt
     (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [cat, dog]\n")
     settings = {"data": str(root / "data.yaml"), "project": str(root / "runs"), "device": "cpu", "workers": 0}
     threads = torch.get_num_threads()
@@ -89,7 +93,7 @@ def checked(run):
     labels.write_text(before + "9 0.5 0.5 0.5 0.5\n")
     words = [f"data={run.parents[1] / 'data.yaml'}", "epochs=2", "batch=2", "nbs=4", "imgsz=64", "workers=0"]
     with redirect_stdout(StringIO()) as said:
-        code = cli.main(["check", *words, "device=cpu", "warmup_epochs=0", "format=json"])
+        code = main(["check", *words, "device=cpu", "warmup_epochs=0", "format=json"])
     labels.write_text(before)
     return code, json.loads(said.getvalue().splitlines()[-1])
 
@@ -136,6 +140,36 @@ def test_metrics_csv(run, contracts):
     assert list(rows[0]) == list(table)
     read = [{key: number(text) for key, text in row.items()} for row in rows]
     assert [differences(row, table) for row in read] == [[], []]
+
+
+def test_the_answer_of_compare(run, contracts, capsys):
+    """The run against itself and against a copy with another setting and another optimizer."""
+    other = shutil.copytree(run, run.parent / "other")
+    record = json.loads((other / "run.json").read_text("utf-8"))
+    record["given"]["settings"] |= {"lr0": 0.5, "of_tomorrow": 1}
+    record["computed"]["optimizer"]["lr0"] = 0.5
+    (other / "run.json").write_text(json.dumps(record), "utf-8")
+    for second, differing in ((run, set()), (other, {"lr0", "of_tomorrow"})):
+        assert main(["compare", str(run), str(second), "format=json"]) == 0
+        answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert differences(answer, documented(contracts, "The answer of `compare`")) == []
+        assert answer["given"].keys() == differing
+        assert [row.keys() for row in answer["points"]] == [{"images_seen", "a", "b", "difference"}] * 2
+        assert [row.keys() for row in answer["a"]["curve"]] == [{"epoch", "images_seen", "ap"}] * 2
+        assert all(pair.keys() == {"a", "b", "difference"} for pair in answer["measured"].values())
+        assert {"best.ap", "last.ap50", "updates_applied", "memory_peak"} <= answer["measured"].keys()
+    assert answer["given"]["of_tomorrow"] == {"a": None, "b": 1}
+    assert answer["computed"].keys() == {"optimizer.lr0"}
+
+
+def test_data_findings(run, contracts):
+    """A line is FILE:LINE: message, in the file and in the document's example."""
+    (line,) = (run / "data_findings.txt").read_text("utf-8").splitlines()
+    file, number, message = re.fullmatch(r"(.+\.txt):(\d+): (.+)", line).groups()
+    assert Path(file).read_text().splitlines()[int(number) - 1] == "0 0.5 0.5 0.1 0"
+    section = contracts.split("## data_findings.txt")[1].split("\n## ")[0]
+    assert re.search(r"^    /\S+/7\.txt:3: (.+)$", section, re.MULTILINE)[1] == message
+    assert json.loads((run / "run.json").read_text("utf-8"))["measured"]["data"]["findings"] == 1
 
 
 def test_shipped_descriptions(checkout, contracts):

@@ -33,7 +33,9 @@ from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.losses import LOSSES
 from visiontrain.memory import peak_bytes
 from visiontrain.models import build_model
+from visiontrain.nn.norm import swap_norms
 from visiontrain.training.ema import EMA
+from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.optimizer import build_optimizer
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.update import apply_update
@@ -82,7 +84,10 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
     description = load_description(config.data)
     index = read_split(description, "train")
     torch.manual_seed(config.seed)
-    model = build_model(config.model, index.names).to(device, memory_format=torch.channels_last).train()
+    model = build_model(config.model, index.names)
+    swap_norms(model, choose_norm(config.norm, images=config.batch).norm)
+    model.checkpoint_blocks = config.checkpoint_blocks
+    model = model.to(device, memory_format=torch.channels_last).train()
     ema = EMA(model)  # before the model is wrapped: it copies all that is set on it
     clock = Clock(device)
     criterion = clock.around("loss", LOSSES[model.loss](config.loss))

@@ -24,7 +24,9 @@ from visiontrain.distributed import Ranks, choose_device
 from visiontrain.losses import LOSSES
 from visiontrain.models import build_model
 from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import swap_norms
 from visiontrain.training.ema import EMA
+from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.optimizer import build_optimizer, choose_optimizer, set_schedule
 from visiontrain.training.plan import make_plan
 from visiontrain.training.precision import choose_precision
@@ -44,13 +46,22 @@ def plain_train(config: TrainConfig) -> Detector:
         epochs=config.epochs,
         weight_decay=config.optim.weight_decay,
         warmup_epochs=config.optim.warmup_epochs,
+        normalisation=choose_norm(config.norm, images=config.batch),
     )
     print(*plan.sentences(), sep="\n")
 
     device = choose_device(config.device)
-    model = build_model(config.model, index.names).to(device, memory_format=torch.channels_last).train()
+    model = build_model(config.model, index.names)
+    swap_norms(model, plan.normalisation.norm)
+    model = model.to(device, memory_format=torch.channels_last).train()
     criterion = LOSSES[model.loss](config.loss)
-    optim = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(index.names)).config
+    optim = choose_optimizer(
+        config.optim,
+        config.given,
+        updates=plan.updates,
+        classes=len(index.names),
+        images_per_update=plan.images_per_update,
+    ).config
     optimizer = build_optimizer(model, optim, plan.weight_decay_used)
     schedule = schedule_of(plan, optim)
     precision, ema, look_back = choose_precision(device, config.amp), EMA(model), horizon(plan.images_planned)

@@ -1,4 +1,4 @@
-"""Train, validate, plan and check from Python, with the command line's names as keywords, checked the same way."""
+"""Train, validate, plan, check and compare from Python, with the command line's names as keywords, checked the same way."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from visiontrain.config.parse import parse_keywords
-from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import DataError
+from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.checks.check import CheckResult
     from visiontrain.evaluation.evaluator import Evaluation
+    from visiontrain.record.compare import Comparison
     from visiontrain.record.events import Event
 
 Callback = Callable[["Event"], None]
@@ -152,6 +154,19 @@ def check(**settings: Any) -> CheckResult:
     return run_check(parse_keywords(CheckConfig, settings))
 
 
+def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
+    """Two runs side by side.
+
+    Args:
+        a, b: run folders.
+        settings: as on the command line (``visiontrain help compare``).
+
+    Raises:
+        ConfigError: a folder is no run, or the runs have different axes or metrics.
+    """
+    return run_compare(parse_keywords(CompareConfig, {"a": a, "b": b, **settings}))
+
+
 def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
     """Train with settings that are checked already."""
     calm_threads()
@@ -188,7 +203,8 @@ def calm_threads() -> None:
 
 
 def run_plan(config: PlanConfig) -> Plan:
-    """Plan with settings that are checked already."""
+    """Plan with settings that are checked already; for a start from scratch, with norm=frozen from a checkpoint."""
+    start = "batch" if config.norm == "frozen" else ""
     return make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -198,7 +214,20 @@ def run_plan(config: PlanConfig) -> Plan:
         warmup_epochs=config.warmup_epochs,
         last_window=config.last_window,
         ranks=config.ranks,
+        normalisation=choose_norm(config.norm, images=config.batch // config.ranks, ranks=config.ranks, start=start),
     )
+
+
+def run_compare(config: CompareConfig) -> Comparison:
+    """Compare with settings that are checked already."""
+    from visiontrain.record.compare import compare as compare_runs
+
+    comparison = compare_runs(config.a, config.b)
+    if config.out:
+        from visiontrain.record.plots.comparison import write_comparison
+
+        write_comparison(comparison, Path(config.out))
+    return comparison
 
 
 def _count_images(data: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, VisionTrainError
 
 _HELP = {"-h", "--help", "help"}
@@ -89,7 +89,7 @@ def _plan(words: list[str]) -> int:
     from visiontrain import api
 
     plan = api.run_plan(config)
-    print("\n".join(plan.sentences()))
+    print("\n".join([*plan.sentences(), *plan.warnings()]))
     print("These are counts; they say nothing about memory or speed.")
     if config.format == "json":
         print(json.dumps(plan.facts(), allow_nan=False))
@@ -107,4 +107,24 @@ def _check(words: list[str]) -> int:
     return result.exit_code
 
 
-_ACTIONS: dict[str, Callable[[list[str]], int]] = {"train": _train, "val": _val, "plan": _plan, "check": _check}
+def _compare(words: list[str]) -> int:
+    config = parse_words(CompareConfig, words)
+    from visiontrain import api
+    from visiontrain.record.compare_text import as_text
+    from visiontrain.record.files import plain
+
+    comparison = api.run_compare(config)
+    if config.format == "json":
+        print(json.dumps(plain(comparison.to_json()), allow_nan=False))
+    else:
+        print(as_text(comparison))
+    return 0
+
+
+_ACTIONS: dict[str, Callable[[list[str]], int]] = {
+    "train": _train,
+    "val": _val,
+    "plan": _plan,
+    "check": _check,
+    "compare": _compare,
+}

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 import visiontrain
-from visiontrain.config.schema import INSTEAD, NOT_YET, CheckConfig, PlanConfig, TrainConfig, ValConfig, build
+from visiontrain.config.schema import (
+    INSTEAD,
+    NOT_YET,
+    CheckConfig,
+    CompareConfig,
+    PlanConfig,
+    TrainConfig,
+    ValConfig,
+    build,
+)
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
 
-SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig]
+SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig]
 
 
 def test_leaves_are_flat_and_build_is_the_inverse():

@@ -13,6 +13,7 @@ from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.validation import scores_table, validate
 from visiontrain.models import build_model
 from visiontrain.models.weights import SCHEMA_VERSION
+from visiontrain.record.plots.ink import class_colour
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,27 @@ def test_a_second_validation_leaves_the_first_folder_alone(checkpoint, tmp_path)
     validate(settings(checkpoint, tmp_path, plots=True))
     assert not list((tmp_path / "val").iterdir())
     assert (tmp_path / "val2" / "confusion_matrix.png").is_file()
+
+
+def test_the_first_pictures_are_drawn_with_their_labels_and_with_what_was_found(checkpoint, data, tmp_path):
+    validate(settings(checkpoint, tmp_path, plots=True, conf=0))
+    drawn = {path.name: cv2.imread(str(path)) for path in (tmp_path / "val").glob("*.jpg")}
+    assert drawn.keys() == {"val_labels.jpg", "val_predictions.jpg"}
+    blue = {name: np.abs(sheet.astype(int) - class_colour(0)[::-1]).max(-1) < 40 for name, sheet in drawn.items()}
+    assert blue["val_labels.jpg"].sum() > 200  # two of the three pictures have a square
+    assert not blue["val_predictions.jpg"].any()  # a model that was never trained is sure of nothing
+
+
+def test_the_pictures_bear_the_name_of_their_split(checkpoint, data, tmp_path):
+    description = data.with_name("as_test.yaml")
+    description.write_text("test: images/val\nval: images/val\nnames: [square, circle]\n")
+    validate(settings(checkpoint, tmp_path, plots=True, data=str(description), split="test"))
+    assert {path.name for path in (tmp_path / "val").glob("*.jpg")} == {"test_labels.jpg", "test_predictions.jpg"}
+
+
+def test_without_plots_there_are_no_pictures(checkpoint, tmp_path):
+    validate(settings(checkpoint, tmp_path))
+    assert {path.name for path in (tmp_path / "val").iterdir()} == {"args.yaml", "scores.json"}
 
 
 def test_scoring_settings_apply(checkpoint, tmp_path):

@@ -67,8 +67,8 @@ def test_sgd_is_nesterov():
 
 def test_auto_goes_by_the_length_of_the_run():
     config = OptimConfig()
-    short = choose_optimizer(config, frozenset(), updates=LONG_RUN - 1, classes=3)
-    long = choose_optimizer(config, frozenset(), updates=LONG_RUN, classes=3)
+    short = choose_optimizer(config, frozenset(), updates=LONG_RUN - 1, classes=3, images_per_update=64)
+    long = choose_optimizer(config, frozenset(), updates=LONG_RUN, classes=3, images_per_update=64)
     assert (short.config.optimizer, long.config.optimizer) == ("AdamW", "SGD")
     assert short.config.lr0 < config.lr0
     assert long.config == replace(config, optimizer="SGD")
@@ -76,16 +76,54 @@ def test_auto_goes_by_the_length_of_the_run():
     assert str(LONG_RUN) in long.reason
 
 
+def test_auto_is_faster_from_scratch():
+    fresh, tuned = (
+        choose_optimizer(OptimConfig(), frozenset(), updates=10, classes=3, images_per_update=64, scratch=scratch)
+        for scratch in (True, False)
+    )
+    assert (fresh.config.lr0, tuned.config.lr0) == (0.002857, 0.001429)
+    assert "from scratch" in fresh.reason
+    assert "from a checkpoint" in tuned.reason
+
+
 def test_auto_keeps_what_was_given():
     config = OptimConfig(lr0=0.123, momentum=0.5)
-    choice = choose_optimizer(config, frozenset({"lr0", "momentum"}), updates=10, classes=3)
+    choice = choose_optimizer(config, frozenset({"lr0", "momentum"}), updates=10, classes=3, images_per_update=64)
     assert (choice.config.lr0, choice.config.momentum) == (0.123, 0.5)
     assert "lr0" not in choice.reason
 
 
 def test_a_named_optimizer_is_left_alone():
     config = OptimConfig(optimizer="SGD")
-    assert choose_optimizer(config, frozenset(), updates=1, classes=3).config is config
+    assert choose_optimizer(config, frozenset(), updates=1, classes=3, images_per_update=64).config is config
+
+
+@pytest.mark.parametrize(
+    ("rule", "images", "lr0", "said"),
+    [
+        ("none", 256, 0.1, ""),
+        ("linear", 256, 0.4, "lr_scale=linear: lr0 0.1 x 256/64 = 0.4"),
+        ("linear", 16, 0.025, "lr0 0.1 x 16/64 = 0.025"),
+        ("sqrt", 256, 0.2, "lr_scale=sqrt: lr0 0.1 x sqrt(256/64) = 0.2"),
+        ("sqrt", 64, 0.1, "lr0 0.1 x sqrt(64/64) = 0.1"),
+    ],
+)
+def test_lr_scale_multiplies_the_given_lr0_and_says_so(rule, images, lr0, said):
+    """Rule 70."""
+    config = OptimConfig(optimizer="SGD", lr0=0.1, lr_scale=rule)
+    choice = choose_optimizer(config, frozenset({"lr0"}), updates=1, classes=3, images_per_update=images)
+    assert choice.config.lr0 == pytest.approx(lr0, rel=1e-12)
+    assert choice.reason.endswith(said) and ("lr_scale" in choice.reason) == (rule != "none")
+    assert choice.config == replace(config, lr0=choice.config.lr0)
+
+
+def test_lr_scale_multiplies_the_chosen_lr0_too():
+    plain, scaled = (
+        choose_optimizer(OptimConfig(lr_scale=rule), frozenset(), updates=10, classes=3, images_per_update=256)
+        for rule in ("none", "linear")
+    )
+    assert scaled.config.lr0 == 4 * plain.config.lr0
+    assert "(4 + 3 classes) from scratch; lr_scale=linear: lr0 0.002857 x 256/64 = 0.011428" in scaled.reason
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
+from visiontrain.training.normalisation import Normalisation
 from visiontrain.training.plan import Plan, accumulate, decay_used, make_plan, ramp, windows_of_epoch
 
 
@@ -56,9 +58,25 @@ def test_the_plan_of_the_specification_word_for_word():
 def test_images_that_differ_from_nbs_are_said():
     told = plan_of(batch=24).sentences()
     assert "weight decay 0.0005 x 72/64" in told[0]
-    assert told[1] == "An update sees 72 images, not 64: batch 24 does not divide nbs 64."
+    assert told[1] == "An update sees 72 images, not 64: batch 24 does not divide nbs 64; 3 updates per epoch, at 64 4."
+    assert plan_of(batch=24, images=0).sentences()[1].endswith("batch 24 does not divide nbs 64.")
     assert "An update sees 96 images, not 64" in plan_of(batch=96).sentences()[1]
     assert not any("An update sees" in sentence for sentence in plan_of(batch=16).sentences())
+
+
+@pytest.mark.parametrize(("last_window", "ours", "theirs"), [("use", 14, 16), ("drop", 13, 15)])
+def test_updates_of_an_epoch_are_said_for_both_sizes_of_an_update(last_window, ours, theirs):
+    """Rule 40: another number of images per update is another number of updates for the same images."""
+    plan = plan_of(batch=24, images=1000, last_window=last_window)
+    assert f"{ours} updates per epoch, at 64 {theirs}." in plan.sentences()[1]
+    assert plan.updates_per_epoch == ours
+    assert plan_of(batch=16, images=1000, last_window=last_window).updates_per_epoch == theirs
+
+
+def test_batch_counts_all_ranks_and_m_those_of_one():
+    """Rule 1."""
+    facts = plan_of(batch=8, ranks=2).facts()
+    assert (facts["batch"], facts["images_per_rank"], facts["accumulate"]) == (8, 4, 8)
 
 
 def test_ramp_begins_at_one_micro_batch_and_ends_full():
@@ -175,6 +193,13 @@ def test_ga12_what_alters_an_update_is_in_the_plan_and_pinned():
     assert {name: defaults[name] for name in pinned} == pinned
 
 
+def test_accumulation_needs_no_flag():
+    """Rule 78: batch=8 alone makes windows of eight micro-batches."""
+    config = parse_words(TrainConfig, ["data=coco.yaml", "batch=8"])
+    plan = plan_of(batch=config.batch, nbs=config.nbs, warmup_epochs=config.optim.warmup_epochs)
+    assert (plan.accumulate, plan.images_per_update) == (8, 64)
+
+
 @pytest.mark.parametrize(
     ("batch", "ranks", "nearest"), [(7, 2, "6 and 8"), (10, 4, "8 and 12"), (1, 2, "nearest valid: 2")]
 )
@@ -210,9 +235,21 @@ def test_without_images_the_window_is_known_and_the_epoch_is_not():
 
 
 def test_batchnorm_is_named_where_micro_batches_are_small():
-    assert any("BatchNorm sees micro-batches of 2 images" in s for s in plan_of(batch=2).sentences())
+    assert any("BatchNorm sees micro-batches of 8 images" in s for s in plan_of(batch=8).sentences())
     assert not any("BatchNorm" in s for s in plan_of(batch=16).sentences())
     assert not any("BatchNorm" in s for s in plan_of(batch=8, nbs=8).sentences())
+
+
+def test_bn03_few_images_for_batchnorm_are_a_warning_with_a_remedy():
+    """Known failure BN-03; and accumulation must not be taken for the remedy."""
+    (warning,) = plan_of(batch=8, ranks=2).warnings()
+    assert "BatchNorm sees 4 images" in warning and "accumulation does not help" in warning
+    assert "norm=group" in warning and "norm=frozen" in warning and "checkpoint" in warning
+    assert "sees 1 image at" in plan_of(batch=1, nbs=1).warnings()[0]  # one pass per update: as noisy
+    assert plan_of(batch=6).warnings() == ()
+    group = Normalisation("group", "norm=group")
+    assert plan_of(batch=2, normalisation=group).warnings() == ()
+    assert "GroupNorm (norm=group) in place of BatchNorm." in plan_of(batch=2, normalisation=group).sentences()
 
 
 def test_a_plan_does_not_change():

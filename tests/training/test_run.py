@@ -48,6 +48,7 @@ def settings(tiny, tmp_path):
         "epochs": 3,
         "batch": 2,
         "nbs": 4,
+        "norm": "batch",  # running statistics are the hardest to restore
         "imgsz": 64,
         "warmup_epochs": 1,
         "close_mosaic": 1,
@@ -341,6 +342,16 @@ def test_one_short_window_in_an_epoch_still_trains(settings):
     fresh = recipe.build_model("yolov8n", ["sun", "sea"])
     trained = read_checkpoint(result.folder / "weights" / "last.pt")["weights"]
     assert not torch.equal(trained["model.0.conv.weight"], fresh.state_dict()["model.0.conv.weight"])
+
+
+def test_lr_scale_reaches_the_updates_and_the_record(settings):
+    """Rule 70: windows of 4 images, a sixteenth of 64."""
+    settings.update(epochs=1, warmup_epochs=0, optimizer="SGD", lr0=0.16, lr_scale="linear", lrf=1)
+    folder = go(settings).folder
+    assert {row["lr"] for row in rows(folder)} == {0.01}
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["computed"]["optimizer"]["lr0"], record["computed"]["optimizer"]["lr_factor"]) == (0.01, 1 / 16)
+    assert any("lr_scale=linear: lr0 0.16 x 4/64 = 0.01" in sentence for sentence in record["plan"])
 
 
 def test_a_dropped_last_window_is_named_in_the_record(settings):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from visiontrain.training.plan import make_plan
-from visiontrain.training.schedule import LONGEST_HORIZON, Horizon, Schedule, horizon
+from visiontrain.training.schedule import LONGEST_HORIZON, Horizon, Schedule, horizon, lr_factor
 
 PLAIN = {
     "images_planned": 1000.0,
@@ -92,3 +92,14 @@ def test_after_the_warm_up_the_learning_rate_is_lr0_times_the_decay_for_every_ba
     plan = make_plan(batch=batch, nbs=64, images=images, epochs=epochs, weight_decay=0, warmup_epochs=5)
     s = schedule(images_planned=plan.images_planned, warmup_images=plan.warmup_images, lr0=1e-4, lrf=0.1)
     assert s.learning_rate(6 * images) == pytest.approx(1e-4 * (0.1 + 0.9 * 0.4), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("images", "linear", "sqrt"),
+    [(64, 1, 1), (16, 0.25, 0.5), (256, 4, 2), (72, 1.125, 1.125**0.5), (8192, 128, 128**0.5)],
+)
+def test_lr_factor_is_one_at_the_recipe_s_64_images(images, linear, sqrt):
+    """Rule 70; 8,192 images are those of Goyal et al. 2017."""
+    assert lr_factor("none", images) == 1
+    assert lr_factor("linear", images) == pytest.approx(linear, rel=1e-12)
+    assert lr_factor("sqrt", images) == pytest.approx(sqrt, rel=1e-12)

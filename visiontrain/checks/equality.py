@@ -30,7 +30,9 @@ TOLERANCES = {
 }
 SPLITS = (1, 2, 4)
 SAME_SHAPE = 1e-6  # what is left of a gradient, relative, when one of another size but the same direction is taken away
-NORM_REMEDY = "norm=group or norm=frozen has no such difference; a larger batch has less of it"
+NORM_REMEDY = (
+    "norm=group has no such difference, nor has norm=frozen, which keeps a checkpoint's statistics; a larger batch"
+)
 
 
 @dataclass(frozen=True, slots=True)

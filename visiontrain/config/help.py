@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
-from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.values import Leaf, interval, leaves_of, one_of, show
 
 VERBS: dict[str, tuple[type | None, str, str]] = {
@@ -25,6 +25,11 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
         CheckConfig,
         "find what is wrong in data and settings before a training",
         "visiontrain check data=shapes imgsz=160 batch=4",
+    ),
+    "compare": (
+        CompareConfig,
+        "two runs side by side",
+        "visiontrain compare runs/train/run runs/train/run2 out=curves.png",
     ),
     "help": (None, "this text, or that of a verb", "visiontrain help train"),
     "version": (None, "the version", "visiontrain version"),

@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.files import read_entries
-from visiontrain.config.schema import CheckConfig, Settings, TrainConfig, ValConfig, assemble, check, unknown
+from visiontrain.config.schema import (
+    CheckConfig,
+    CompareConfig,
+    Settings,
+    TrainConfig,
+    ValConfig,
+    assemble,
+    check,
+    unknown,
+)
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_LONE: dict[type, tuple[str, ...]] = {CompareConfig: ("a", "b")}  # what words without = stand for, in order
 _PLACEHOLDER = re.compile(r"\{[\w. \[\]]+\}|\$\{?\w+\}?")
 
 
@@ -41,7 +51,7 @@ def parse_words(settings: type[Settings], words: Sequence[str]) -> Settings:
         ConfigError: every bad word at once, each with what to type instead.
     """
     given = _Given()
-    _read_words(settings, list(words), given)
+    _read_words(settings, _named(settings, words), given)
     return _finish(settings, given, f"visiontrain {_verb(settings)} ")
 
 
@@ -96,6 +106,8 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
+    if settings is CompareConfig and not (good.get("a") and good.get("b")) and not {"a", "b", "cfg"} & tried:
+        return [f"two run folders are needed, for example {prefix or 'compare '}runs/train/run runs/train/run2"]
     return []
 
 
@@ -107,6 +119,16 @@ def _unfilled(good: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
         if value and (mark := _PLACEHOLDER.search(value)) and not Path(value).exists():
             found.append(f"{where[name]}: {mark[0]} stands for something that was not filled in; write the path itself")
     return found
+
+
+def _named(settings: type, words: Sequence[str]) -> list[str]:
+    """The words, those that are no settings (or that are folders, whatever their name) with the name they stand for."""
+    names = iter(_LONE.get(settings, ()))
+
+    def lone(word: str) -> bool:
+        return word[:1] not in _DASHES and ("=" not in word or Path(word).is_dir())
+
+    return [f"{name}={word}" if lone(word) and (name := next(names, "")) else word for word in words]
 
 
 def _read_words(settings: type, words: list[str], given: _Given) -> None:
@@ -168,8 +190,8 @@ def _spaced(settings: type, word: str, name: str, equals: str, following: list[s
     elif name in leaves_of(settings):
         given.problems.append(f"{word!r}: write {_example(settings, name)}")
     else:
-        guess = _guess(word)
-        hint = f"if you mean it as {guess}, write {guess}={word}" if guess else "for example batch=8"
+        guess = _guess(word) if _guess(word) in leaves_of(settings) else ""
+        hint = f"if you mean it as {guess}, write {guess}={word}" if guess else f"for example {_example_of(settings)}"
         given.problems.append(f"{word!r}: expected name=value; {hint}")
     return used
 
@@ -189,6 +211,10 @@ def _continues(following: list[str]) -> bool:
 def _may_be_empty(settings: type, name: str) -> bool:
     leaf = leaves_of(settings).get(name)
     return leaf is None or (leaf.kind is str and not leaf.meta["choices"] and name != "device")
+
+
+def _example_of(settings: type) -> str:
+    return "batch=8" if "batch" in leaves_of(settings) else "format=json"
 
 
 def _example(settings: type, name: str) -> str:

@@ -39,6 +39,10 @@ def _name_problem(value: str) -> str:
     return "names a folder inside project: leave out / and \\" if re.search(r"[/\\]|^\.\.?$", value) else ""
 
 
+def _norm_problem(value: str) -> str:
+    return "arrives with several GPUs; until then take auto, batch, group or frozen" if value.lower() == "sync" else ""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Checked:
     """Checks its own settings, whoever builds it, and reports all that is wrong at once."""
@@ -74,6 +78,11 @@ class OptimConfig(_Checked):
     warmup_momentum: float = setting(0.8, "momentum at the start of warm-up", low=0, below=1)
     warmup_bias_lr: float = setting(0.1, "learning rate of biases at the start of warm-up", low=0)
     cos_lr: bool = setting(False, "learning rate falls as a cosine, not a line")
+    lr_scale: str = setting(
+        "none",
+        "lr0 grows with E/64 (linear) or its root (sqrt), E the images of an update; none: nbs holds E at the recipe's 64",
+        choices=("none", "linear", "sqrt"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +148,15 @@ class TrainConfig(_Checked):
     last_window: str = setting(
         "use", "the short window at the end of an epoch: train on it or leave it out", choices=("use", "drop")
     )
+    norm: str = setting(
+        "auto",
+        "normalisation; auto decides by the images of a micro-batch, frozen keeps a checkpoint's statistics",
+        choices=("auto", "batch", "group", "frozen"),
+        check=_norm_problem,
+    )
+    checkpoint_blocks: bool = setting(
+        False, "keep fewer activations and compute them again in the backward pass: less memory, more time"
+    )
     imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
     device: str = setting("auto", "auto, cpu, cuda, cuda:N or N", check=_device_problem)
     workers: int = setting(-1, "loader processes; auto: min(8, cores); 0: none", low=0, words={"auto": -1})
@@ -183,7 +201,7 @@ class ValConfig(_Checked):
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
     exist_ok: bool = _like(OutputConfig, "exist_ok")
-    plots: bool = _like(OutputConfig, "plots", help="draw curves and the confusion matrix")
+    plots: bool = _like(OutputConfig, "plots", help="draw curves, the confusion matrix and the first pictures")
     format: str = setting("text", "json: end with one line of JSON for scripts", choices=("text", "json"))
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -199,6 +217,7 @@ class PlanConfig(_Checked):
     nbs: int = _like(TrainConfig, "nbs")
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
     last_window: str = _like(TrainConfig, "last_window")
+    norm: str = _like(TrainConfig, "norm")
     weight_decay: float = _like(OptimConfig, "weight_decay")
     warmup_epochs: float = _like(OptimConfig, "warmup_epochs")
     format: str = _like(ValConfig, "format")
@@ -216,6 +235,8 @@ class CheckConfig(_Checked):
     batch: int = _like(TrainConfig, "batch")
     nbs: int = _like(TrainConfig, "nbs")
     last_window: str = _like(TrainConfig, "last_window")
+    norm: str = _like(TrainConfig, "norm")
+    checkpoint_blocks: bool = _like(TrainConfig, "checkpoint_blocks")
     imgsz: int = _like(TrainConfig, "imgsz")
     device: str = _like(TrainConfig, "device")
     workers: int = _like(TrainConfig, "workers")
@@ -231,7 +252,22 @@ class CheckConfig(_Checked):
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
-Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig)
+def _out_problem(value: str) -> str:
+    return "" if value == "" or value.lower().endswith(".png") else "must end in .png, for example out=curves.png"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareConfig(_Checked):
+    """Settings of a comparison of two runs; on the command line the two folders stand without their names."""
+
+    a: str = setting("", "folder of the first run, for example runs/train/run")
+    b: str = setting("", "folder of the second run")
+    out: str = setting("", "draw the curves of both over images seen into this new PNG file", check=_out_problem)
+    format: str = _like(ValConfig, "format")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig)
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
@@ -244,9 +280,7 @@ NOT_YET = {
     "classes": "the classes of the description are used",
     "cutmix": "mosaic and mixup are there",
     "copy_paste": "mosaic and mixup are there",
-    "norm": "normalisation is BatchNorm",
     "reduce": "one device needs no reduction",
-    "checkpoint_blocks": "activations are kept",
     "compile": "models run uncompiled",
     "dropout": "the models have none",
     "label_smoothing": "the assigned scores are the targets",
@@ -282,7 +316,7 @@ def unknown(settings: type, name: str) -> str:
         return f"{name} is no setting here: {INSTEAD[name]}"
     if name in NOT_YET:
         return f"{name}: this version cannot do that ({NOT_YET[name]}); leave it out"
-    owners = [c for c in (TrainConfig, ValConfig, PlanConfig, CheckConfig) if name in leaves_of(c)]
+    owners = [c for c in (TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig) if name in leaves_of(c)]
     if owners:
         verb = settings.__name__.removesuffix("Config").lower()
         return f"{name} changes nothing in {verb} (it is a setting of {owners[0].__name__.removesuffix('Config').lower()}); leave it out"
@@ -319,7 +353,7 @@ def build(settings: type[Settings], values: Mapping[str, Any], given: frozenset[
     """Build a settings object from flat values; the inverse of ``leaves``.
 
     Args:
-        settings: TrainConfig, ValConfig, PlanConfig or CheckConfig.
+        settings: the class of a verb.
         values: by the names the user knows; names left out get their default.
         given: the names that the user gave; None: all of ``values``.
 

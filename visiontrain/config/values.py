@@ -109,9 +109,11 @@ def problem(leaf: Leaf, value: Any) -> str:
         return ""
     if leaf.kind in (int, float) and not _inside(meta, value):
         return f"must be {interval(leaf)}"
+    if meta["check"] and (wrong := meta["check"](value)):
+        return str(wrong)
     if meta["choices"] and value not in meta["choices"]:
         return f"must be {one_of(meta['choices'])}"
-    return meta["check"](value) if meta["check"] else ""
+    return ""
 
 
 def takes(leaf: Leaf) -> str:

@@ -18,16 +18,17 @@ from visiontrain.data.loader import evaluation_loader, worker_count
 from visiontrain.distributed import choose_device
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.models.weights import model_of, read_checkpoint
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
-from visiontrain.record.run import Recorder
+from visiontrain.record.run import Recorder, Sink
 from visiontrain.record.sinks.console import Console
-from visiontrain.record.sinks.drawings import PlotsSink
+from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 
 
 def validate(config: ValConfig) -> Evaluation:
-    """Score a checkpoint on a split and write args.yaml, scores.json and the curves.
+    """Score a checkpoint on a split and write args.yaml, scores.json, the curves and a few pictures.
 
     Raises:
         ConfigError: the device is not there, or the checkpoint says no data and none was given.
@@ -43,7 +44,8 @@ def validate(config: ValConfig) -> Evaluation:
     write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
     workers = worker_count(config.workers)
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, device.type == "cuda")
-    with closing(loader), Recorder([Console(), *([PlotsSink(folder)] if config.plots else [])]) as record:
+    drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
+    with closing(loader), Recorder([Console(), *drawings]) as record:
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
@@ -59,6 +61,9 @@ def validate(config: ValConfig) -> Evaluation:
             on_progress=lambda images: record(EvaluationProgress(images)),
         )
         record(evaluation.curves)
+        if config.plots:
+            for pictures in labels_and_predictions(index, evaluation.found):
+                record(pictures)
         for notice in evaluation.notices:
             record(Notice(notice, "warning"))
     write_json(folder / "scores.json", evaluation.to_json())

@@ -8,12 +8,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from visiontrain.nn.head import DetectorOutput, HeadOutput
+from visiontrain.nn.norm import norm_of
+from visiontrain.nn.recompute import recomputed
 
 
 class Detector(nn.Module):
     """Base of the families: (B, 3, H, W) float RGB in 0..1, H and W multiples of ``stride``.
 
     Training mode returns HeadOutput, evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
+    ``checkpoint_blocks`` trades time for memory: blocks of backbone and neck are computed again in the backward pass.
     """
 
     family = ""
@@ -25,9 +28,14 @@ class Detector(nn.Module):
         super().__init__()
         self.name = name
         self.class_names = tuple(class_names)
+        self.checkpoint_blocks = False
 
     def forward(self, images: Tensor) -> HeadOutput | DetectorOutput:
         raise NotImplementedError
+
+    def run_block(self, block: nn.Module, x: Tensor) -> Tensor:
+        """A block of backbone or neck; families send them all through here."""
+        return recomputed(block, x) if self.checkpoint_blocks and self.training else block(x)
 
     def term_parameters(self) -> Mapping[str, list[nn.Parameter]]:
         """Trainable parameters that each loss term reaches; with one term it reaches all."""
@@ -41,7 +49,7 @@ class Detector(nn.Module):
             "nc": len(self.class_names),
             "names": list(self.class_names),
             "stride": self.stride,
-            "norm": "batch",
+            "norm": norm_of(self),
         }
 
     def parameter_count(self) -> int:

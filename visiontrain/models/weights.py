@@ -12,6 +12,7 @@ import torch
 from visiontrain.errors import WeightsError
 from visiontrain.models import MODELS, build_model
 from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import NORMS, swap_norms
 
 SCHEMA_VERSION = 1
 
@@ -54,14 +55,19 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
     """Build the model that a checkpoint's content describes and fill it.
 
     Raises:
-        WeightsError: an unknown family, or weights that do not fit it.
+        WeightsError: an unknown family or normalisation, or weights that do not fit.
     """
     about = content["model"]
     if about["family"] not in MODELS:
         raise WeightsError(
             f"{path}: model family {about['family']!r} is not known here; known are {', '.join(MODELS)}."
         )
+    if about["norm"] not in NORMS:
+        raise WeightsError(
+            f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
+        )
     model = build_model(about["name"], about["names"])
+    swap_norms(model, about["norm"])
     fill(model, content["ema"] if content["kind"] == "training" else content["weights"], path)
     return model.eval()
 

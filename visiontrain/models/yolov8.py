@@ -61,7 +61,7 @@ class YOLOv8(Detector):
     def forward(self, images: Tensor) -> HeadOutput | DetectorOutput:
         def run(x: Tensor, *indices: int) -> Tensor:
             for index in indices:
-                x = self.model[str(index)](x)
+                x = self.run_block(self.model[str(index)], x)
             return x
 
         b3 = run(images, 0, 1, 2, 3, 4)

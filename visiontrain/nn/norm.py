@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from visiontrain.nn.conv import BATCHNORM_MOMENTUM
+
+MOST_GROUPS = 32
+LEAST_IN_A_GROUP = 8  # channels; fewer tell too little of a picture
 
 
 class FrozenBatchNorm(nn.Module):
@@ -35,13 +42,74 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
 
 def freeze_batch_norm(model: nn.Module) -> nn.Module:
     """Replace every BatchNorm inside the model by a frozen one with the same tensors; names in the state dict stay."""
-    for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm):
-                setattr(parent, name, FrozenBatchNorm(child))
+    _swap(model, (_BatchNorm,), FrozenBatchNorm)
     return model
+
+
+def norm_of(model: nn.Module) -> str:
+    """Which of NORMS the model has; one without normalisation counts as ``batch``."""
+    kinds = {type(m) for m in model.modules()}
+    return "group" if nn.GroupNorm in kinds else "frozen" if FrozenBatchNorm in kinds else "batch"
+
+
+def norm_layers(model: nn.Module) -> int:
+    """How many normalisation layers the model has."""
+    return sum(isinstance(m, tuple(kind for kind, _ in NORMS.values())) for m in model.modules())
+
+
+def swap_norms(model: nn.Module, norm: str) -> None:
+    """Give the model the normalisation that ``norm`` names (of NORMS), in place; the optimizer is built afterwards.
+
+    Scale, shift and eps are kept, running statistics where both kinds have them; new statistics are mean 0, variance 1.
+    """
+    kind, make = NORMS[norm]
+    _swap(model, tuple(other for other, _ in NORMS.values() if other is not kind), make)
+
+
+def groups_of(channels: int) -> int:
+    """The largest number of groups that divides the channels: at most 32, at least 8 channels each; 1 below that.
+
+    Source:
+        Wu and He, Group Normalization, ECCV 2018, arXiv:1803.08494, for the 32 groups.
+    """
+    most = min(MOST_GROUPS, channels // LEAST_IN_A_GROUP)
+    return next((groups for groups in range(most, 1, -1) if channels % groups == 0), 1)
 
 
 def running_statistics(model: nn.Module) -> list[Tensor]:
     """The buffers that a forward pass in training mode changes: mean, variance and count of each BatchNorm."""
     return [buffer for norm in batch_norms(model) for buffer in norm.buffers(recurse=False)]
+
+
+def _swap(model: nn.Module, kinds: tuple[type[nn.Module], ...], make: Callable[..., nn.Module]) -> None:
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, kinds):
+                setattr(parent, name, make(child).train(child.training))
+
+
+def _batch_norm(norm: nn.Module) -> nn.BatchNorm2d:
+    made = nn.BatchNorm2d(len(norm.weight), eps=norm.eps, momentum=BATCHNORM_MOMENTUM).to(norm.weight)
+    made.weight, made.bias = norm.weight, norm.bias
+    for name, buffer in norm.named_buffers(recurse=False):
+        made.register_buffer(name, buffer)
+    return made
+
+
+def _group_norm(norm: nn.Module) -> nn.GroupNorm:
+    channels = len(norm.weight)
+    made = nn.GroupNorm(groups_of(channels), channels, eps=norm.eps)
+    made.weight, made.bias = norm.weight, norm.bias
+    return made
+
+
+def _frozen(norm: nn.Module) -> FrozenBatchNorm:
+    return FrozenBatchNorm(norm if isinstance(norm, _BatchNorm) else _batch_norm(norm))
+
+
+# The class of each normalisation, and how it is made of another's layer.
+NORMS: dict[str, tuple[type[nn.Module], Callable[[nn.Module], nn.Module]]] = {
+    "batch": (_BatchNorm, _batch_norm),
+    "group": (nn.GroupNorm, _group_norm),
+    "frozen": (FrozenBatchNorm, _frozen),
+}

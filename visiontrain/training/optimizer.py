@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from visiontrain.config.schema import OptimConfig
-from visiontrain.training.schedule import Schedule
+from visiontrain.training.schedule import RECIPE_IMAGES, Schedule, lr_factor
 
 LONG_RUN = 10_000  # updates from which SGD is worth its slower start
 
@@ -35,24 +35,53 @@ class Choice:
     reason: str
 
 
-def choose_optimizer(config: OptimConfig, given: frozenset[str], *, updates: int, classes: int) -> Choice:
+def choose_optimizer(
+    config: OptimConfig,
+    given: frozenset[str],
+    *,
+    updates: int,
+    classes: int,
+    images_per_update: int,
+    scratch: bool = True,
+) -> Choice:
     """Resolve ``optimizer=auto``: the kind by the planned updates, and lr0 and its companions where none were given.
+
+    Then lr0, given or chosen, is scaled by ``lr_scale``. From scratch the chosen one is twice that of fine-tuning: on bccd
+    at 160 pixels it was worth 0.016 AP.
 
     Args:
         config: the settings.
         given: names of the settings that the user gave.
         updates: planned updates of the run.
         classes: of the data set.
+        images_per_update: E of the plan.
+        scratch: no weights are given.
     """
+    return _scaled(_chosen(config, given, updates, classes, scratch), images_per_update)
+
+
+def _scaled(choice: Choice, images_per_update: int) -> Choice:
+    config = choice.config
+    if config.lr_scale == "none":
+        return choice
+    lr0 = config.lr0 * lr_factor(config.lr_scale, images_per_update)
+    share = f"{images_per_update}/{RECIPE_IMAGES}"
+    factor = {"linear": share, "sqrt": f"sqrt({share})"}[config.lr_scale]
+    why = f"{choice.reason}; lr_scale={config.lr_scale}: lr0 {config.lr0:g} x {factor} = {lr0:g}"
+    return Choice(replace(config, lr0=lr0), why)
+
+
+def _chosen(config: OptimConfig, given: frozenset[str], updates: int, classes: int, scratch: bool) -> Choice:
     if config.optimizer != "auto":
         return Choice(config, "as given")
     if updates >= LONG_RUN:
         return Choice(replace(config, optimizer="SGD"), f"{updates} planned updates, at least {LONG_RUN}")
-    fitting: dict[str, Any] = {"lr0": round(0.01 / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
+    rate = 0.02 if scratch else 0.01
+    fitting: dict[str, Any] = {"lr0": round(rate / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
     fitting = {name: value for name, value in fitting.items() if name not in given}
     why = f"{updates} planned updates, fewer than {LONG_RUN}"
     if "lr0" in fitting:
-        why += f"; lr0 by the number of classes ({classes})"
+        why += f"; lr0 {rate:g} / (4 + {classes} classes)" + (" from scratch" if scratch else " from a checkpoint")
     return Choice(replace(config, optimizer="AdamW", **fitting), why)
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from visiontrain.errors import ConfigError
-
-SMALL_MICRO_BATCH = 16  # below it BatchNorm's statistics are noisy enough to be worth a sentence
+from visiontrain.training.normalisation import BATCH_NORM, Normalisation
 
 
 def accumulate(nbs: int, batch: int) -> int:
@@ -111,7 +110,8 @@ class Plan:
     """What a run will do, known before its first window. ``images`` is 0 where it is not known.
 
     ``batch`` counts images over all ``ranks``; ``images_per_update`` is ``batch * accumulate``;
-    ``warmup_images`` is the length of the ramp; ``weight_decay_used`` is what the optimizer gets.
+    ``warmup_images`` is the length of the ramp; ``weight_decay_used`` is what the optimizer gets; ``normalisation`` was
+    decided from the configured batch, and nothing decides it again.
     """
 
     batch: int
@@ -126,6 +126,7 @@ class Plan:
     warmup_epochs: float
     warmup_images: float
     last_window: str
+    normalisation: Normalisation = BATCH_NORM
 
     def windows(self, epoch0: int) -> list[tuple[int, int]]:
         """Positions [start, stop) of each window of an epoch, counted from 0."""
@@ -174,9 +175,14 @@ class Plan:
             self._why_not_nbs(),
             self._ramp_sentence(),
             self._tail_sentence(),
-            self._norm_sentence(),
+            self.normalisation.sentence(self.batch // self.ranks, self.accumulate),
         ]
         return tuple(sentence for sentence in told if sentence)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should change, with the remedy."""
+        warning = self.normalisation.warning(self.batch // self.ranks)
+        return (warning,) if warning else ()
 
     def facts(self) -> dict[str, Any]:
         """The plan as numbers, for JSON. ``weight_decay`` is the one used; what follows from images is None without them."""
@@ -200,6 +206,7 @@ class Plan:
             "warmup_images": self.warmup_images if known else None,
             "last_window": self.last_window,
             "images_left_out_per_epoch": self.images - self.images_per_epoch if known else None,
+            "normalisation": self.normalisation.facts(),
         }
 
     @functools.cached_property
@@ -248,7 +255,13 @@ class Plan:
             why = f"batch {self.batch} is nearest to nbs {self.nbs} without accumulation"
         else:
             why = f"batch {self.batch} does not divide nbs {self.nbs}"
-        return f"An update sees {_count(self.images_per_update, 'image')}, not {self.nbs}: {why}."
+        says = f"An update sees {_count(self.images_per_update, 'image')}, not {self.nbs}: {why}"
+        if not self.images:
+            return says + "."
+        at_nbs = replace(self, batch=self.nbs, ranks=1, accumulate=1, images_per_update=self.nbs)
+        return (
+            f"{says}; {_count(self.updates_per_epoch, 'update')} per epoch, at {self.nbs} {at_nbs.updates_per_epoch}."
+        )
 
     def _ramp_sentence(self) -> str:
         if self.accumulate == 1 or self.warmup_epochs == 0:
@@ -270,12 +283,6 @@ class Plan:
             return f"An epoch has fewer images than a window: its one update sees {_count(rest, 'image')}."
         return f"The last window of an epoch holds {_count(rest, 'image')} and is exact for them (last_window=use)."
 
-    def _norm_sentence(self) -> str:
-        each = self.batch // self.ranks
-        if self.accumulate == 1 or each >= SMALL_MICRO_BATCH:
-            return ""
-        return f"BatchNorm sees micro-batches of {_count(each, 'image')}; no accumulation changes that."
-
 
 def make_plan(
     *,
@@ -287,6 +294,7 @@ def make_plan(
     warmup_epochs: float,
     last_window: str = "use",
     ranks: int = 1,
+    normalisation: Normalisation = BATCH_NORM,
 ) -> Plan:
     """Plan a run.
 
@@ -299,6 +307,7 @@ def make_plan(
         warmup_epochs: length of the warm-up.
         last_window: use or drop.
         ranks: data-parallel processes.
+        normalisation: as chosen (``choose_norm``).
 
     Raises:
         ConfigError: a number that must be positive is not, batch is not divisible by ranks, or drop leaves nothing.
@@ -321,6 +330,7 @@ def make_plan(
         warmup_epochs=warmup_epochs,
         warmup_images=warmup_epochs * images,
         last_window=last_window,
+        normalisation=normalisation,
     )
     _check_drop(plan)
     return plan

@@ -13,6 +13,7 @@ from visiontrain.models.weights import read_checkpoint
 # These do not touch what a window computes; every other setting stays as the run began.
 MAY_CHANGE = frozenset(
     {
+        "checkpoint_blocks",
         "data",
         "device",
         "exist_ok",

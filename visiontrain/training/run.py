@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import EvaluationLoader, evaluation_loader, training_loader, worker_count
 from visiontrain.data.sampler import WindowSampler, permutation
 from visiontrain.distributed import Ranks, choose_device
-from visiontrain.errors import ConfigError, Interrupted, WeightsError
+from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.losses import LOSSES
 from visiontrain.memory import peak_bytes, peak_is_of
-from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model
+from visiontrain.nn.norm import norm_layers
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Event, Notice, RunEnded, RunStarted
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
@@ -37,11 +38,13 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
 from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
-from visiontrain.training.pictures import first_batches, labels_and_predictions
+from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
 from visiontrain.training.resume import Resumed, resume
-from visiontrain.training.schedule import horizon, schedule_of
+from visiontrain.training.schedule import horizon, lr_factor, schedule_of
+from visiontrain.training.start import from_scratch, model_to_train, normalisation_of
+from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Setup:
     optimizer: Choice
     precision: Precision
     resumed: Resumed | None
+    statistics: BatchNormPolicy = AS_IT_IS
 
     @property
     def workers(self) -> int:
@@ -79,12 +83,17 @@ class Setup:
         return self.ranks.device.type == "cpu" if wanted is None else wanted
 
 
-def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()) -> RunResult:
+def train(
+    config: TrainConfig,
+    callbacks: Sequence[Callable[[Event], None]] = (),
+    statistics: BatchNormPolicy = AS_IT_IS,
+) -> RunResult:
     """Train a detector.
 
     Args:
         config: settings; with ``resume`` those of the interrupted run, under what was given now.
         callbacks: called with every event of the run (visiontrain.record.events).
+        statistics: what is done to BatchNorm's; for experiments (tools/norm_policies.py).
 
     Raises:
         ConfigError: settings that contradict each other or this machine.
@@ -94,7 +103,7 @@ def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()
         Interrupted: Ctrl-C or SIGTERM; last.pt has been written.
     """
     resumed = resume(config) if config.resume else None
-    setup = prepare(resumed.config if resumed else config, resumed)
+    setup = replace(prepare(resumed.config if resumed else config, resumed), statistics=statistics)
     with ExitStack() as stack:
         record = stack.enter_context(Recorder([*default_sinks(setup.folder, setup.config.output.plots), *callbacks]))
         stack.callback(setup.val_loader.close)
@@ -139,8 +148,16 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
         warmup_epochs=config.optim.warmup_epochs,
         last_window=config.last_window,
         ranks=ranks.size,
+        normalisation=normalisation_of(config, ranks.size, resumed),
     )
-    choice = choose_optimizer(config.optim, config.given, updates=plan.updates, classes=len(train_index.names))
+    choice = choose_optimizer(
+        config.optim,
+        config.given,
+        updates=plan.updates,
+        classes=len(train_index.names),
+        scratch=from_scratch(config),
+        images_per_update=plan.images_per_update,
+    )
     if resumed:
         _same_data(resumed, train_index)
     precision = choose_precision(ranks.device, config.amp)
@@ -190,10 +207,11 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
 
 def new_state(setup: Setup) -> TrainState:
     """The model as training begins with it, its average and its optimizer, on the device."""
-    torch.manual_seed(setup.config.seed)
-    model = starting_model(setup.config, setup.train.names)
+    config, plan = setup.config, setup.plan
+    torch.manual_seed(config.seed)
+    model = model_to_train(config, setup.train.names, plan, setup.resumed, setup.statistics)
     model = model.to(setup.ranks.device, memory_format=torch.channels_last)
-    optimizer = build_optimizer(model, setup.optimizer.config, setup.plan.weight_decay_used)
+    optimizer = build_optimizer(model, setup.optimizer.config, plan.weight_decay_used)
     return TrainState(model, EMA(model), optimizer, setup.precision)
 
 
@@ -209,7 +227,7 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         criterion=LOSSES[state.model.loss](config.loss),
         state=state,
         micro_batches=micro_batches(setup, state),
-        evaluate=lambda: score(setup, state.ema.model, record).metrics,
+        evaluate=lambda: score(setup, averaged(setup, state), record).metrics,
         show=_nothing,
         record=record,
         interrupt=interrupt,
@@ -249,6 +267,18 @@ def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, Non
     return training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda")
 
 
+def averaged(setup: Setup, state: TrainState) -> Detector:
+    """The averaged weights, their statistics measured anew where the policy says so; the samples are those of training."""
+    config, policy, model = setup.config, setup.statistics, state.ema.model
+    if policy.reestimate_images:
+        dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=setup.plan.epochs)
+        images = min(policy.reestimate_images, len(dataset))
+        positions = WindowSampler([(0, images)], policy.reestimate_batch, state.epoch)
+        with closing(training_loader(dataset, positions, setup.workers)) as batches:
+            reestimate(model, batches, setup.ranks.device, setup.precision.autocast)
+    return model
+
+
 def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Evaluation:
     """Evaluate on the val split, with a bar."""
     config = setup.config
@@ -268,36 +298,19 @@ def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Eva
     return result
 
 
-def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
-    """Fresh weights for a model's name, the checkpoint's for a path.
-
-    Raises:
-        WeightsError: a checkpoint with other classes than the data.
-    """
-    if config.model in model_names() or not config.model.endswith(".pt"):
-        return build_model(config.model, class_names)
-    model = load_model(config.model)
-    if model.class_names != tuple(class_names):
-        raise WeightsError(
-            f"model={config.model}: was trained on {len(model.class_names)} classes ({', '.join(model.class_names[:5])}...), "
-            f"the data has {len(class_names)} ({', '.join(class_names[:5])}...). This version starts from a checkpoint only "
-            "where classes are the same, in the same order; use a model's name to start from scratch."
-        )
-    return model.train()
-
-
 def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     """The plan in sentences that a person can check, before anything is trained."""
     config, choice = setup.config, setup.optimizer
-    origin = "from scratch" if config.model in model_names() else f"from {config.model}"
+    origin = "from scratch" if from_scratch(config) else f"from {config.model}"
     device = setup.ranks.device
+    again = ", activations computed again block by block (checkpoint_blocks)" if config.checkpoint_blocks else ""
     what = device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
     data = (
         f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
         f"{setup.val.targets}, {len(setup.train.names)} classes"
     )
     return (
-        f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}",
+        f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}{again}",
         f"{config.data}: {data}",
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
@@ -323,12 +336,13 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "ramp": {"from": 1, "to": plan.accumulate, "images": plan.warmup_images},
         "weight_decay_used": plan.weight_decay_used,
         "precision": setup.precision.name,
-        "normalisation": {"norm": "batch", "swaps": []},
+        "normalisation": plan.normalisation.record(norm_layers(model)),
         "reduction": "none (one rank)",
         "last_window": {"policy": plan.last_window, "images_left_out": left_out(setup)},
         "optimizer": {
             "kind": optim.optimizer,
             "lr0": optim.lr0,
+            "lr_factor": lr_factor(optim.lr_scale, plan.images_per_update),
             "momentum": optim.momentum,
             "warmup_bias_lr": optim.warmup_bias_lr,
             "reason": setup.optimizer.reason,
@@ -347,6 +361,7 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         "data": {
             "file": str(load_description(config.data).file),
             "fingerprint": setup.train.fingerprint,
+            "val_fingerprint": setup.val.fingerprint,
             "images": len(setup.train),
             "targets": setup.train.targets,
             "val_images": len(setup.val),
@@ -377,7 +392,9 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
 
 
 def notices(setup: Setup) -> Iterator[Notice]:
-    """What a person should know before the first window: faults in the data, what resuming changes."""
+    """What a person should know before the first window: faults in plan and data, what resuming changes."""
+    for warning in setup.plan.warnings():
+        yield Notice(warning, "warning")
     findings = [*setup.train.findings, *setup.val.findings]
     if findings:
         path = setup.folder / "data_findings.txt"

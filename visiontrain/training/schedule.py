@@ -8,6 +8,20 @@ from dataclasses import dataclass
 from visiontrain.config.schema import OptimConfig
 from visiontrain.training.plan import Plan
 
+RECIPE_IMAGES = 64  # images per update that the recipe's learning rates belong to
+
+
+def lr_factor(rule: str, images_per_update: int) -> float:
+    """What ``lr_scale`` multiplies lr0 by when an update sees another number of images than the recipe's 64.
+
+    Args:
+        rule: ``none`` 1; ``linear`` E/64 (Goyal et al. 2017, arXiv:1706.02677); ``sqrt`` its square root, which keeps the
+            variance of an update (Krizhevsky 2014, arXiv:1404.5997).
+        images_per_update: E, over all micro-batches and ranks.
+    """
+    share = images_per_update / RECIPE_IMAGES
+    return {"none": 1.0, "linear": share, "sqrt": math.sqrt(share)}[rule]
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:

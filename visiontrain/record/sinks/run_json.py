@@ -26,7 +26,16 @@ from visiontrain.record.events import (
 from visiontrain.record.files import write_json
 
 SCHEMA_VERSION = 1
-SCHEMAS = {"run.json": SCHEMA_VERSION, "updates.jsonl": 1, "metrics.csv": 1, "checkpoint": 1, "description": 1}
+SCHEMAS = {
+    "run.json": SCHEMA_VERSION,
+    "updates.jsonl": 1,
+    "metrics.csv": 1,
+    "checkpoint": 1,
+    "description": 1,
+    "data_findings.txt": 1,
+}
+AXIS = "images_seen"  # of every curve
+METRIC = "ap (COCO, 100 detections)"  # by which best.pt is chosen
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
 MEASURED = ("data", "versions", "device")  # and NOTHING_YET; every other fact was computed
 HOW = {
@@ -84,7 +93,7 @@ class RunJson:
         record, measured = self._record, self._record["measured"]
         record["started"], record["phase"] = before["started"], "attempt"
         record["warnings"] = before["warnings"]
-        rows, epochs = list(_windows(self._folder)), _epochs(self._folder)
+        rows, epochs = list(_windows(self._folder)), read_epochs(self._folder)
         if rows:
             measured.update({key: rows[-1][key] for key in asdict(Counters()) if key != "epoch"})
             measured["clipped"] = sum(row["clipped"] for row in rows)
@@ -164,6 +173,8 @@ def _new_record(plan: tuple[str, ...]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "schemas": SCHEMAS,
+        "axis": AXIS,
+        "metric": METRIC,
         "phase": "preparation",
         "outcome": "running",
         "reason": "",
@@ -186,7 +197,8 @@ def _windows(folder: Path) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, file)
 
 
-def _epochs(folder: Path) -> list[dict[str, Any]]:
+def read_epochs(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics.csv as numbers, without the cells that are empty; none where no epoch was closed."""
     path = folder / "metrics.csv"
     if not path.exists():
         return []

@@ -1,0 +1,84 @@
+"""The model that a run begins or goes on with: fresh, a checkpoint's, or its own; with the normalisation that was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from visiontrain.config.schema import TrainConfig
+from visiontrain.errors import ConfigError, WeightsError
+from visiontrain.models import build_model, model_names
+from visiontrain.models.detector import Detector
+from visiontrain.models.weights import load_model, model_of, read_checkpoint
+from visiontrain.nn.norm import swap_norms
+from visiontrain.training.normalisation import Normalisation, choose_norm
+from visiontrain.training.plan import Plan
+from visiontrain.training.resume import Resumed
+from visiontrain.training.statistics import BatchNormPolicy, scale_momentum
+
+
+def normalisation_of(config: TrainConfig, ranks: int, resumed: Resumed | None) -> Normalisation:
+    """As decided when the run began; else from the settings and, where it starts from a checkpoint, the checkpoint's own.
+
+    Raises:
+        ConfigError: the normalisation that is asked for cannot be had.
+        WeightsError: the checkpoint cannot be read.
+    """
+    if resumed:
+        stored = {"norm": resumed.content["model"]["norm"], "reason": "as the run began"}
+        return Normalisation(**resumed.content["plan"].get("normalisation", stored))
+    start = "" if from_scratch(config) else read_checkpoint(config.model)["model"]["norm"]
+    return choose_norm(config.norm, images=config.batch // ranks, ranks=ranks, start=start)
+
+
+def model_to_train(
+    config: TrainConfig, class_names: Sequence[str], plan: Plan, resumed: Resumed | None, statistics: BatchNormPolicy
+) -> Detector:
+    """In training mode, with the normalisation of the plan; a resumed run's comes from its checkpoint alone.
+
+    Raises:
+        ConfigError: BatchNorm would meet a single value to take a variance of.
+        WeightsError: as ``starting_model``.
+    """
+    if resumed:
+        model = model_of(resumed.content, resumed.path).train()
+    else:
+        model = starting_model(config, class_names)
+        swap_norms(model, plan.normalisation.norm)
+    _require_two_values(config, plan, model.stride)
+    model.checkpoint_blocks = config.checkpoint_blocks
+    if statistics.nominal_images:
+        scale_momentum(model, plan.batch // plan.ranks, statistics.nominal_images)
+    return model
+
+
+def _require_two_values(config: TrainConfig, plan: Plan, stride: int) -> None:
+    """The coarsest map of the smallest picture has one cell: with one image BatchNorm has nothing to take a variance of."""
+    tail = plan.images % plan.batch if plan.last_window == "use" else 0
+    if plan.normalisation.norm == "batch" and config.imgsz == stride and 1 in (plan.batch // plan.ranks, tail):
+        raise ConfigError(
+            f"imgsz={config.imgsz}: BatchNorm cannot train on one image of this size, and there are micro-batches of one "
+            f"(batch={plan.batch}, {plan.images} images). Use imgsz={2 * stride}, norm=group, or another batch."
+        )
+
+
+def from_scratch(config: TrainConfig) -> bool:
+    """Whether ``model`` names a family and size; else it is the path of a checkpoint."""
+    return config.model in model_names() or not config.model.endswith(".pt")
+
+
+def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
+    """Fresh weights for a model's name, the checkpoint's for a path.
+
+    Raises:
+        WeightsError: a checkpoint with other classes than the data.
+    """
+    if from_scratch(config):
+        return build_model(config.model, class_names)
+    model = load_model(config.model)
+    if model.class_names != tuple(class_names):
+        raise WeightsError(
+            f"model={config.model}: was trained on {len(model.class_names)} classes ({', '.join(model.class_names[:5])}...), "
+            f"the data has {len(class_names)} ({', '.join(class_names[:5])}...). This version starts from a checkpoint only "
+            "where classes are the same, in the same order; use a model's name to start from scratch."
+        )
+    return model.train()
