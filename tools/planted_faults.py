@@ -26,7 +26,7 @@ from visiontrain.data.augment.draft import Context, Draft
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.training.run import train
 
-README = "data=shapes imgsz=160 batch=8 nbs=8 epochs=20 close_mosaic=2".split()  # noqa: SIM905 - as it is typed
+README = "data=shapes imgsz=160 batch=8 nbs=8 epochs=18 close_mosaic=2".split()  # noqa: SIM905 - as it is typed
 LEAST_COST = 0.05
 OFFSET = 8.0  # pixels
 

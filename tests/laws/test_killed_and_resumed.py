@@ -46,7 +46,16 @@ def state(path):
 
 
 def test_killed_twice_at_random_and_resumed_it_ends_bit_equal(tiny, tmp_path):
-    common = [f"data={tiny}", f"project={tmp_path}", "device=cpu", "workers=1", "epochs=4", "batch=2", "nbs=4"]
+    common = [
+        f"data={tiny}",
+        f"project={tmp_path}",
+        "device=cpu",
+        "workers=1",
+        "epochs=4",
+        "batch=2",
+        "nbs=4",
+        "norm=batch",
+    ]
     common += ["imgsz=64", "warmup_epochs=1", "close_mosaic=2", "plots=false", "save_minutes=0.0001", "optimizer=SGD"]
     whole = start(*common, "name=whole")
     cut = start(*common, "name=cut")

@@ -339,7 +339,7 @@ def test_one_short_window_in_an_epoch_still_trains(settings):
     (row,) = rows(result.folder)
     assert row["applied"] and row["images_seen"] == 13 and row["lr"] > 0
     torch.manual_seed(0)
-    fresh = recipe.build_model("yolov8n", ["sun", "sea"])
+    fresh = models.build_model("yolov8n", ["sun", "sea"])
     trained = read_checkpoint(result.folder / "weights" / "last.pt")["weights"]
     assert not torch.equal(trained["model.0.conv.weight"], fresh.state_dict()["model.0.conv.weight"])
 

@@ -35,7 +35,7 @@ class Normalisation:
         """
         told = f"{LAYERS[self.norm]} ({self.reason})"
         if self.norm == "frozen":
-            return f"{told}: the checkpoint's statistics are used and stay as they are; scale and shift learn."
+            return f"F{told[1:]}: the checkpoint's statistics are used and stay as they are; scale and shift learn."
         if self.swapped and self.start:
             kept = (
                 "scale, shift and statistics" if self.start == "frozen" and self.norm == "batch" else "scale and shift"
