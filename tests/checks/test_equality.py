@@ -91,7 +91,7 @@ def test_a_window_equals_one_batch_but_for_batch_norm():
     frozen, trained = rows_of_one_batch()
     assert frozen.verdict == PASS and frozen.number <= 1e-5
     assert trained.verdict == NOTE and "not equivalent: BatchNorm" in trained.meaning and trained.number > 0.001
-    assert "norm=group" in trained.remedy and "2 images at a time" in trained.meaning
+    assert "norm=group" in trained.remedy and "of 2 images and of all 8" in trained.meaning
 
 
 def test_without_batch_norm_every_operation_is_compatible():

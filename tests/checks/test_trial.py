@@ -49,9 +49,9 @@ def test_the_trainers_own_loop_passes(trial):
 
 def test_what_was_counted_is_in_the_rows(trial):
     rows = trial()
-    assert rows["window boundaries"].meaning == "as planned: 2 x 2 images, 2 x 2 images, 2 x 2 images"
+    assert rows["boundaries"].meaning == "as planned: 2 x 2 images, 2 x 2 images, 2 x 2 images"
     assert rows["same samples"].value == "13 positions"
-    assert "3 optimizer steps and 3 clearings" in rows["effect of updates"].meaning
+    assert "3 optimizer steps and 3 clearings" in rows["effect"].meaning
 
 
 def test_an_update_for_each_micro_batch_is_seen(trial):
@@ -60,7 +60,7 @@ def test_an_update_for_each_micro_batch_is_seen(trial):
             train_window(job, [batch])
 
     rows = trial(every)
-    assert {"same parameters", "update counts", "window boundaries"} <= failed(rows)
+    assert {"same parameters", "update counts", "boundaries"} <= failed(rows)
     assert "each micro-batch is stepped on its own" in rows["same parameters"].meaning
 
 
@@ -74,8 +74,8 @@ def test_an_optimizer_that_does_nothing_is_seen(trial):
         job.state.optimizer = Idle(groups, lr=0.01)
 
     rows = trial(change=change)
-    assert failed(rows) == {"effect of updates"}
-    assert "no effect: the optimizer's step changes nothing" in rows["effect of updates"].meaning
+    assert failed(rows) == {"effect"}
+    assert "no effect: the optimizer's step changes nothing" in rows["effect"].meaning
 
 
 def test_a_gradient_that_is_cleared_too_early_is_seen(trial, monkeypatch):
@@ -87,14 +87,14 @@ def test_a_gradient_that_is_cleared_too_early_is_seen(trial, monkeypatch):
 
     monkeypatch.setattr(fit, "apply_update", cleared)
     rows = trial()
-    assert failed(rows) == {"effect of updates"}
-    assert "the gradient was cleared before the update" in rows["effect of updates"].meaning
+    assert failed(rows) == {"effect"}
+    assert "the gradient was cleared before the update" in rows["effect"].meaning
 
 
 def test_a_loop_that_never_updates_is_seen(trial):
     rows = trial(lambda job, micro_batches: fit.forward_backward(job, micro_batches))
-    assert {"effect of updates", "update counts"} <= failed(rows)
-    assert "the optimizer was never stepped" in rows["effect of updates"].meaning
+    assert {"effect", "update counts"} <= failed(rows)
+    assert "the optimizer was never stepped" in rows["effect"].meaning
 
 
 def test_a_gradient_that_is_not_cleared_is_seen(trial, monkeypatch):
@@ -106,7 +106,7 @@ def test_a_gradient_that_is_not_cleared_is_seen(trial, monkeypatch):
         return fit.Update(True, "", 1.0, False)
 
     rows = trial(change=change)
-    assert "leak into the next" in rows["effect of updates"].meaning and "effect of updates" in failed(rows)
+    assert "leak into the next" in rows["effect"].meaning and "effect" in failed(rows)
 
 
 def test_a_schedule_moved_by_micro_batches_is_seen(trial):

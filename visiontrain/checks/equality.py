@@ -147,13 +147,15 @@ def one_batch_rows(
         with full_float32():
             return gradient(pieces, like, micro_batches, precision), gradient(pieces, like, [whole], precision)
 
-    frozen = _within(*compared(freeze_batch_norm(copy.deepcopy(model))), precision, of)
+    if batch_norms(model):
+        of += ", statistics frozen"
+    equal = _within(*compared(freeze_batch_norm(copy.deepcopy(model))), precision, of)
     if not batch_norms(model):
         meaning = "no operation looks at the other images of a micro-batch"
-        return [frozen, Row("compatible operations", PASS, "no BatchNorm", meaning)]
+        return [equal, Row("operations", PASS, "no BatchNorm", meaning)]
     planned, single = compared(copy.deepcopy(model))
     apart = relative(planned.vector, single.vector)
-    return [frozen, _operations(apart, len(micro_batches[0]), len(whole), of)]
+    return [equal, _operations(apart, len(micro_batches[0]), len(whole))]
 
 
 @contextmanager
@@ -176,7 +178,7 @@ def _within(planned: Gradient, single: Gradient, precision: Precision, of: str) 
     )
     narrow = precision.dtype in (torch.bfloat16, torch.float16)
     good = apart <= tolerance and (not narrow or cosine >= 0.999)
-    name, what = "one batch, frozen", f"{of} as planned against one batch, {precision.name}, statistics frozen"
+    name, what = "one batch", f"{of}, as planned against one batch, {precision.name}"
     if good:
         return Row(name, PASS, f"{apart:.1e}", f"relative difference, {what}; at most {tolerance:g}", "", apart)
     what = f"{what}: more than {tolerance:g}"
@@ -187,12 +189,12 @@ def _within(planned: Gradient, single: Gradient, precision: Precision, of: str) 
     return Row(name, FAIL, f"{apart:.1e}", meaning, "try amp=false; where weighted loss fails too, see there", apart)
 
 
-def _operations(apart: float, m: int, images: int, of: str) -> Row:
+def _operations(apart: float, m: int, images: int) -> Row:
     meaning = (
-        f"not equivalent: BatchNorm. It sees {m} images at a time, one batch of {images} would show it all; no accumulation"
-        f" changes that ({of})"
+        f"not equivalent: BatchNorm. The same gradients differ by so much when its statistics are taken of {m} images and of"
+        f" all {images}; no accumulation changes that"
     )
-    return Row("compatible operations", NOTE, f"{100 * apart:.1f} %", meaning, NORM_REMEDY, apart)
+    return Row("operations", NOTE, f"{100 * apart:.1f} %", meaning, NORM_REMEDY, apart)
 
 
 def _share(a: Tensor, b: Tensor) -> float:

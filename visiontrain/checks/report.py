@@ -27,9 +27,8 @@ def data_text(report: DataReport) -> str:
     for split, scan in report.scans.items():
         background = sum(not len(labels.classes) for labels in scan.labels)
         boxes = sum(report.counts[split].values())
-        lines.append(
-            f"  {split}: {len(scan.pictures)} pictures, {background} without objects; {boxes} boxes{_extremes(report.counts[split])}"
-        )
+        told = f"{split}: {len(scan.pictures)} pictures, {background} without objects; {boxes} boxes{_extremes(report.counts[split])}"
+        lines += _wrapped(told, width, "  ", "    ")
     faults = len(report.faults)
     notes = len(report.findings) - faults
     lines.append(

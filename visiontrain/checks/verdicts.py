@@ -49,9 +49,9 @@ def boundaries(seen: Sequence[Seen], plan: Plan) -> Row:
     counted = [s.counts.forwards for s in seen]
     first = next((k for k, pair in enumerate(zip(planned, counted, strict=True)) if pair[0] != pair[1]), 0)
     return judged(
-        "window boundaries",
+        "boundaries",
         planned == counted,
-        f"{sum(map(len, counted))} forward passes",
+        f"{sum(map(len, counted))} passes",
         f"as planned: {_sizes(counted)}",
         f"window {first + 1} should run {_sizes(planned[first : first + 1])}, it ran {_sizes(counted[first : first + 1])}",
         "the loop does not cut windows as the plan does; if it shrank them for memory, a smaller batch says so beforehand",
@@ -83,8 +83,8 @@ def same_parameters(seen: Sequence[Seen]) -> Row:
     return judged(
         "same parameters",
         not moved,
-        f"{passes} forward passes",
-        "no bit of a parameter changes inside a window",
+        f"{passes} passes",
+        f"no bit of a parameter changed before any of {passes} forward passes inside windows",
         f"parameters changed inside window {moved[0] if moved else 0}: each micro-batch is stepped on its own",
         "step once, after the last micro-batch of a window",
         float(len(moved)),
@@ -110,7 +110,7 @@ def effect(seen: Sequence[Seen]) -> Row:
     else:
         wrong = "the gradient is not cleared once per window, so samples of one update leak into the next"
     return judged(
-        "effect of updates",
+        "effect",
         not idle and clears >= len(seen),
         f"{len(seen) - len(idle)} of {len(seen)}",
         f"every update changes the parameters; {counts}",
