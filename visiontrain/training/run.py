@@ -24,11 +24,19 @@ from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.losses import LOSSES
-from visiontrain.memory import peak_bytes, peak_is_of
+from visiontrain.memory import Phases, peak_bytes, peak_is_of
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model
-from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Event, Notice, RunEnded, RunStarted
+from visiontrain.record.events import (
+    EvaluationProgress,
+    EvaluationStarted,
+    Event,
+    FactsChanged,
+    Notice,
+    RunEnded,
+    RunStarted,
+)
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
 from visiontrain.training.checkpoint import About, TrainState, restore, versions
@@ -36,10 +44,11 @@ from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
-from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
+from visiontrain.training.optimizer import Choice, allocate_state, build_optimizer, choose_optimizer
 from visiontrain.training.pictures import first_batches, labels_and_predictions
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
+from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
 
@@ -161,6 +170,11 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     state = TrainState(model, EMA(model), build_optimizer(model, optim, plan.weight_decay_used), setup.precision)
     if setup.resumed:
         restore(state, setup.resumed.content, setup.resumed.path)
+    state.micro_batch = state.micro_batch or plan.batch // plan.ranks
+    state.validation_batch = state.validation_batch or setup.val_loader.batch
+    allocate_state(state.optimizer)
+    phases = Phases(device)
+    phases.close("baseline")
     trim(setup.folder, replace(state.counters(), epoch=state.epoch))
     (setup.folder / "weights").mkdir(exist_ok=True)
     write_text(setup.folder / "args.yaml", to_yaml(config.leaves()))
@@ -169,14 +183,14 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
         RunStarted(
             folder=setup.folder,
             plan=sentences(setup, model),
-            facts=facts(setup, model),
+            facts=facts(setup, state),
             epochs=plan.epochs,
             images_per_epoch=len(setup.train),
             part_names=criterion.part_names,
             resumed_epoch=state.epoch,
         )
     )
-    for notice in notices(setup):
+    for notice in notices(setup, state):
         record(notice)
     return Job(
         config=config,
@@ -187,12 +201,13 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
         criterion=criterion,
         state=state,
         micro_batches=micro_batches(setup, state),
-        evaluate=lambda: score(setup, state.ema.model, record).metrics,
+        evaluate=lambda: score(setup, state.ema.model, record, state).metrics,
         show=first_batches(record, setup.train.names) if config.output.plots and not setup.resumed else _nothing,
         record=record,
         interrupt=interrupt,
         about=About(config.leaves(), sorted(config.given), plan.facts(), setup.train.fingerprint),
         folder=setup.folder,
+        phases=phases,
     )
 
 
@@ -200,7 +215,8 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
     """Score best.pt once more, draw it, and close the record."""
     best = job.folder / "weights" / "best.pt"
     with job.interrupt.may_stop():
-        result = score(setup, load_model(best).to(setup.ranks.device, memory_format=torch.channels_last), record)
+        model = load_model(best).to(setup.ranks.device, memory_format=torch.channels_last)
+        result = score(setup, model, record, job.state)
     record(result.curves)
     if setup.config.output.plots:
         for pictures in labels_and_predictions(setup.val, result.found):
@@ -227,9 +243,15 @@ def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, Non
     return training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda")
 
 
-def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Evaluation:
-    """Evaluate on the val split, with a bar."""
+def score(setup: Setup, model: Detector, record: Callable[[Event], None], state: TrainState) -> Evaluation:
+    """Evaluate on the val split, with a bar; a batch that is too large is halved in ``state`` and in the record."""
     config = setup.config
+
+    def shrunk(before: int, after: int, said: str) -> None:
+        told = shrink_validation(state, before, after, said)
+        record(FactsChanged({"shrinks": list(state.shrinks)}))
+        record(Notice(told, "warning"))
+
     record(EvaluationStarted(len(setup.val)))
     result = evaluate(
         model,
@@ -240,6 +262,8 @@ def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Eva
         index=setup.val,
         on_progress=lambda images: record(EvaluationProgress(images)),
         autocast=setup.precision.autocast,
+        at_once=state.validation_batch,
+        on_shrink=shrunk,
     )
     for text in result.notices:
         record(Notice(text, "warning"))
@@ -283,9 +307,9 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     )
 
 
-def facts(setup: Setup, model: Detector) -> dict[str, Any]:
-    """What run.json holds before the first window (accumulation.md, section 10)."""
-    config, plan, optim = setup.config, setup.plan, setup.optimizer.config
+def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
+    """What run.json holds before the first window (accumulation.md, section 10); on resume, what was so far."""
+    config, plan, optim, model = setup.config, setup.plan, setup.optimizer.config, state.model
     return {
         "batch": plan.batch,
         "nbs": plan.nbs,
@@ -313,6 +337,8 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         },
         "ema": {"horizon_images": horizon(plan.images_planned).images, "share": horizon(plan.images_planned).share},
         "deterministic": setup.deterministic,
+        "shrinks": list(state.shrinks),
+        "positions": dict(state.ledger.closed),
         "model": model.description() | {"parameters": model.parameter_count()},
         "versions": versions(),
         "device": {
@@ -354,7 +380,7 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
     return named
 
 
-def notices(setup: Setup) -> Iterator[Notice]:
+def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
     """What a person should know before the first window: faults in the data, what resuming changes."""
     findings = [*setup.train.findings, *setup.val.findings]
     if findings:
@@ -364,6 +390,11 @@ def notices(setup: Setup) -> Iterator[Notice]:
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
     if setup.resumed:
         yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
+        if state.shrinks:
+            yield Notice(
+                f"It ran out of memory before: micro-batches of {state.micro_batch}, {state.validation_batch} images at a "
+                "time in validation, as when it stopped."
+            )
         for change in setup.resumed.changes:
             yield Notice(f"Changed on resume: {change}")
         if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
