@@ -148,7 +148,7 @@ class Phases:
     def sentence(self) -> str:
         """The phases so far in a line, peaks in GB."""
         peaks = ", ".join(f"{name} {figures['peak'] / 2**30:.2f}" for name, figures in self.figures.items())
-        return f"Memory in GB: {peaks} ({self.are.removeprefix('bytes of ')})."
+        return f"Memory in GB: {peaks} ({peak_is_of(self.device)}, highest in each phase)."
 
     def _read(self) -> dict[str, int]:
         if self.device.type == "cuda":

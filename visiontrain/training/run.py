@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tqdm.auto import tqdm
 
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
-from visiontrain.config.schema import TrainConfig
+from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, read_split
@@ -39,6 +40,7 @@ from visiontrain.record.events import (
 )
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
+from visiontrain.training.autobatch import BatchChoice, find_batch
 from visiontrain.training.checkpoint import About, TrainState, restore, versions
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
@@ -77,6 +79,7 @@ class Setup:
     optimizer: Choice
     precision: Precision
     resumed: Resumed | None
+    auto: BatchChoice | None = None
 
     @property
     def workers(self) -> int:
@@ -84,8 +87,7 @@ class Setup:
 
     @property
     def deterministic(self) -> bool:
-        wanted = self.config.deterministic
-        return self.ranks.device.type == "cpu" if wanted is None else wanted
+        return _deterministic(self.config, self.ranks)
 
 
 def train(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()) -> RunResult:
@@ -130,6 +132,11 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
     ranks = Ranks(choose_device(config.device))
     description = load_description(config.data)
     train_index, val_index = read_with_bar(description, "train"), read_with_bar(description, "val")
+    auto = None
+    if config.batch == AUTO:
+        model = partial(starting_model, config, train_index.names)
+        auto = find_batch(config, train_index, ranks, model, deterministic=_deterministic(config, ranks))
+        config = replace(config, batch=auto.batch)
     plan = make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -147,7 +154,11 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
     folder = resumed.folder if resumed else run_folder(output.project, output.name, output.exist_ok)
     precision = choose_precision(ranks.device, config.amp)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, worker_count(config.workers))
-    return Setup(config, folder, ranks, train_index, val_index, loader, plan, choice, precision, resumed)
+    return Setup(config, folder, ranks, train_index, val_index, loader, plan, choice, precision, resumed, auto)
+
+
+def _deterministic(config: TrainConfig, ranks: Ranks) -> bool:
+    return ranks.device.type == "cpu" if config.deterministic is None else config.deterministic
 
 
 def read_with_bar(description: Description, split: str) -> Index:
@@ -301,6 +312,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     return (
         f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}",
         f"{config.data}: {data}",
+        *([setup.auto.sentence()] if setup.auto else []),
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
@@ -339,6 +351,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         "deterministic": setup.deterministic,
         "shrinks": list(state.shrinks),
         "positions": dict(state.ledger.closed),
+        **({"batch_auto": setup.auto.facts()} if setup.auto else {}),
         "model": model.description() | {"parameters": model.parameter_count()},
         "versions": versions(),
         "device": {

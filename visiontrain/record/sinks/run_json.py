@@ -28,7 +28,7 @@ from visiontrain.record.files import write_json
 SCHEMA_VERSION = 1
 SCHEMAS = {"run.json": SCHEMA_VERSION, "updates.jsonl": 1, "metrics.csv": 1, "checkpoint": 1, "description": 1}
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
-MEASURED = ("data", "versions", "device")  # and NOTHING_YET; every other fact was computed
+MEASURED = ("data", "versions", "device", "batch_auto")  # and NOTHING_YET; every other fact was computed
 HOW = {
     "given": "asked for, defaults included",
     "computed": "decided or calculated from what was given, before it happened",
