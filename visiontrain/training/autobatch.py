@@ -166,7 +166,12 @@ class Probe:
         """Bytes needed at the most for ``batch`` images over all ranks, or that they do not fit."""
         phases = Phases(self.ranks.device)
         each = batch // self.ranks.size
-        ran = attempt(lambda: (self.window(each), self.validation(2 * each)))
+
+        def both() -> None:
+            self.window(each)
+            self.validation(2 * each)
+
+        ran = attempt(both)
         self.optimizer.zero_grad(set_to_none=True)
         if isinstance(ran, NoRoom):
             release(self.ranks.device)

@@ -94,7 +94,7 @@ def accumulate_window(
             those are dropped and these restored, the same images can run again as smaller micro-batches.
     """
 
-    def passes() -> tuple[Tensor, list[tuple[str, ...]], dict[str, float]]:
+    def local_passes() -> tuple[Tensor, list[tuple[str, ...]], dict[str, float]]:
         sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
         names: list[tuple[str, ...]] = []
         divisors: dict[str, float] = {}
@@ -114,7 +114,7 @@ def accumulate_window(
             del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
         return sums, names, divisors
 
-    local = attempt(passes)
+    local = attempt(local_passes)
     said = local.said if isinstance(local, NoRoom) else ""
     if ranks.any(bool(said)):
         raise OutOfMemory(said or "another rank ran out of memory")
