@@ -93,8 +93,8 @@ class RunJson:
             measured["epochs"], measured["seconds"] = epochs[-1]["epoch"], epochs[-1]["time"]
             measured["metrics"] = {"best": _best(epochs), "last": _scores(epochs[-1])}
         attempted = measured["updates_attempted"]
-        # What happened after the checkpoint did not happen to this run. (Shrinks come with the facts, from the checkpoint.)
-        measured["resumes"] = [r for r in before["measured"]["resumes"] if r["updates_attempted"] <= attempted]
+        for key in ("resumes", "shrinks"):  # what happened after the checkpoint did not happen to this run
+            measured[key] = [fact for fact in before["measured"][key] if fact["updates_attempted"] <= attempted]
         measured["resumes"].append({"time": _now(), "updates_attempted": attempted})
         measured["memory"] = before["measured"]["memory"]
 
