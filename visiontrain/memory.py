@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import resource
 import sys
@@ -173,12 +174,15 @@ def resident_bytes() -> int:
 
 def available_bytes(device: torch.device) -> int:
     """What this process may hold: on CUDA free memory and what torch has reserved, within the fraction set for it; on
-    CPU what the system calls available and what this process holds."""
+    CPU what the system calls available (or all there is, where it does not say) and what this process holds."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         allowed = int(total * torch.cuda.get_per_process_memory_fraction(device))
         return min(allowed, free + torch.cuda.memory_reserved(device))
-    meminfo = Path("/proc/meminfo").read_text("ascii")
+    try:
+        meminfo = Path("/proc/meminfo").read_text("ascii")
+    except OSError:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 1024 * int(re.findall(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)[0]) + resident_bytes()
 
 

@@ -25,7 +25,7 @@ from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.losses import LOSSES
-from visiontrain.memory import Phases, peak_bytes, peak_is_of
+from visiontrain.memory import Phases, peak_is_of
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model
@@ -360,7 +360,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "workers": setup.workers,
         },
-        "memory": {"peak": peak_bytes(setup.ranks.device), "of": peak_is_of(setup.ranks.device)},
+        "memory": {"of": peak_is_of(setup.ranks.device)},
         "data": {
             "file": str(load_description(config.data).file),
             "fingerprint": setup.train.fingerprint,
