@@ -77,6 +77,43 @@ class Batch:
         return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop])
 
 
+def regroup(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """The same images in the same order as micro-batches of ``size``; the last may be smaller.
+
+    Pixels are copied only where a new micro-batch reaches over a border of the old ones.
+    """
+    if all(len(batch) == size for batch in batches[:-1]) and len(batches[-1]) <= size:
+        return list(batches)
+    pieces: list[Batch] = []
+    parts: list[Batch] = []
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            stop = min(start + size - sum(map(len, parts)), len(batch))
+            parts.append(batch.slice(start, stop))
+            start = stop
+            if sum(map(len, parts)) == size:
+                pieces.append(_joined(parts))
+                parts = []
+    return [*pieces, _joined(parts)] if parts else pieces
+
+
+def _joined(parts: Sequence[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    starts = [sum(map(len, parts[:i])) for i in range(len(parts))]
+    return Batch(
+        torch.cat([p.images for p in parts]),
+        Targets(
+            torch.cat([p.targets.image + start for p, start in zip(parts, starts, strict=True)]),
+            torch.cat([p.targets.classes for p in parts]),
+            torch.cat([p.targets.boxes for p in parts]),
+        ),
+        tuple(position for p in parts for position in p.positions),
+        tuple(sample for p in parts for sample in p.samples),
+    )
+
+
 def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
     """Stack samples into a batch; pictures of different sizes are padded with grey (114) at the right and the bottom.
 
