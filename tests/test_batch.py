@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from visiontrain.batch import Sample, collate
+from visiontrain.batch import Sample, collate, regroup
 
 
 def sample(position, height, width, objects):
@@ -61,3 +62,25 @@ def test_moving_divides_by_255_once():
     assert batch.images.dtype == torch.float32 and batch.images.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(batch.images * 255, collate(SAMPLES).images.float())
     assert torch.equal(batch.to("cpu").images, batch.images)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size"), [((3,), 2), ((2, 1), 2), ((2, 1), 1), ((1, 2), 2), ((1, 1, 1), 2), ((3,), 9)]
+)
+def test_regrouped_batches_hold_the_same_pictures_with_the_same_targets(sizes, size):
+    whole = collate(SAMPLES, keep_samples=True)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    pieces = regroup([whole.slice(a, a + n) for a, n in zip(starts, sizes, strict=True)], size)
+    assert [len(piece) for piece in pieces] == [min(size, 3 - at) for at in range(0, 3, size)]
+    again = regroup(pieces, 3)[0]
+    assert torch.equal(again.images, whole.images) and again.positions == whole.positions
+    assert again.samples == whole.samples
+    for name in ("image", "classes", "boxes"):
+        assert torch.equal(getattr(again.targets, name), getattr(whole.targets, name))
+
+
+def test_regrouping_copies_no_pixel_where_borders_meet():
+    batch = collate(SAMPLES)
+    assert regroup([batch], 3)[0] is batch
+    first, _ = regroup([batch], 2)
+    assert first.images.data_ptr() == batch.images.data_ptr()

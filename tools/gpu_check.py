@@ -2,18 +2,22 @@
 
     python tools/gpu_check.py
 
+Some checks allow this process 4 GB of the device, as on a small card. Runs draw the shapes into the user's cache.
 Where faster-coco-eval is not installed, the checks that validate are left out and said to be. Exit code 1 if a check failed.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +25,19 @@ import torch
 from visiontrain.batch import Batch, Targets
 from visiontrain.config.schema import LossConfig, TrainConfig, build
 from visiontrain.distributed import Ranks
+from visiontrain.errors import OutOfMemory
 from visiontrain.losses import LOSSES
+from visiontrain.memory import release
 from visiontrain.models import build_model
 from visiontrain.nn.norm import freeze_batch_norm
-from visiontrain.training.optimizer import build_optimizer
+from visiontrain.training.optimizer import allocate_state, build_optimizer
 from visiontrain.training.precision import Precision, choose_precision
 from visiontrain.training.update import apply_update, normalise
 from visiontrain.training.window import accumulate_window
 
 CUDA = torch.device("cuda", 0)
 CLASSES = ("a", "b", "c")
+SMALL = 4 << 30  # bytes: the card that this project is for
 
 
 def pictures(count: int, size: int, seed: int = 0) -> Batch:
@@ -94,24 +101,6 @@ def grad_scaler() -> str:
     raise AssertionError("never applied")
 
 
-def memory_phases() -> str:
-    """Peak of the first window's forward and backward, of the first update and of later windows, in MB."""
-    torch.cuda.empty_cache()
-    model = build_model("yolov8n", CLASSES).to(CUDA, memory_format=torch.channels_last).train()
-    optimizer = build_optimizer(model, build(TrainConfig, {"optimizer": "AdamW"}).optim, 5e-4)
-    criterion, precision = LOSSES[model.loss](LossConfig()), choose_precision(CUDA, True)
-    window = pictures(64, 640).split(8)
-    peaks = {"baseline": torch.cuda.memory_allocated(CUDA)}
-    for name in ("first window", "later window"):
-        torch.cuda.reset_peak_memory_stats(CUDA)
-        sums = accumulate_window(model, criterion, window, ranks=Ranks(CUDA), precision=precision, provisional=64.0)
-        peaks[name] = torch.cuda.max_memory_allocated(CUDA)
-        torch.cuda.reset_peak_memory_stats(CUDA)
-        apply_update(optimizer, sums, model.term_parameters(), precision)
-        peaks[f"update after the {name}"] = torch.cuda.max_memory_allocated(CUDA)
-    return ", ".join(f"{name} {peak >> 20} MB" for name, peak in peaks.items())
-
-
 def throughput() -> str:
     """Images per second of forward, loss and backward against the micro-batch, 640 px, random pictures."""
     told = []
@@ -165,18 +154,120 @@ def resume_bit_equal() -> str:
     return "bit-equal"
 
 
+@contextmanager
+def small_card(size: int = SMALL) -> Iterator[None]:
+    """This process may allocate no more than ``size`` bytes of the device."""
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    release(CUDA)
+    torch.cuda.set_per_process_memory_fraction(min(size / total, 1.0), CUDA)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, CUDA)
+        release(CUDA)
+
+
+def trained(folder: str, **values: Any) -> dict[str, Any]:
+    """run.json of a run on the shapes, an epoch long unless said otherwise."""
+    from visiontrain.training.run import train
+
+    settings = {"data": "shapes", "project": folder, "device": "cuda", "epochs": 1, "plots": False, "warmup_epochs": 0}
+    result = train(build(TrainConfig, {**settings, **values}))
+    record: dict[str, Any] = json.loads((result.folder / "run.json").read_text())
+    return record
+
+
+def shrink() -> str:
+    """A batch far too large for 4 GB: the run shrinks, ends, and every position was applied once."""
+    with tempfile.TemporaryDirectory() as folder, small_card():
+        record = trained(folder, model="yolov8m", batch=128, nbs=128, imgsz=640)
+    measured = record["measured"]
+    shrinks = [(s["where"], s["before"], s["after"]) for s in measured["shrinks"]]
+    assert shrinks, "128 pictures of 640 x 640 fitted into 4 GB: nothing was tried"
+    assert measured["positions"] == {"applied": measured["images_seen"]}, measured["positions"]
+    assert record["computed"]["images_per_update"] == 128
+    return f"{shrinks}, {measured['positions']}, peak {measured['memory']['peak'] / 2**30:.2f} GB"
+
+
+def batch_auto() -> str:
+    """batch=auto under 4 GB, three times in one process, the last after 2 GB were held and freed: equal; and an epoch
+    with it does not shrink in training."""
+    found, records = [], []
+    with tempfile.TemporaryDirectory() as folder, small_card():
+        for repeat in range(3):
+            if repeat == 2:
+                held = torch.ones(2**29, device=CUDA)
+                del held
+            records.append(trained(folder, model="yolov8s", batch="auto", imgsz=640))
+            found.append(records[-1]["given"]["batch"])
+            assert not [s for s in records[-1]["measured"]["shrinks"] if s["where"] == "training"]
+    assert len(set(found)) == 1, found
+    tried = [(t["batch"], t["peak"] >> 20, t["error"][:20]) for t in records[0]["measured"]["batch_auto"]["tried"]]
+    return f"batch {found}, tried (batch, MB, error) {tried}"
+
+
+def grad_scaler_under_pressure() -> str:
+    """Running out of memory leaves the gradient scale as it is, and the window goes through in smaller pieces."""
+    model = build_model("yolov8s", CLASSES).to(CUDA, memory_format=torch.channels_last).train()
+    precision = Precision(CUDA, torch.float16, torch.amp.GradScaler("cuda", init_scale=2.0**10))
+    criterion, window = LOSSES[model.loss](LossConfig()), pictures(64, 640)
+    scale, size = precision.scale, 64
+    with small_card():
+        while True:
+            try:
+                accumulate_window(model, criterion, window.split(size), ranks=Ranks(CUDA), precision=precision)
+                break
+            except OutOfMemory:
+                model.zero_grad(set_to_none=True)
+                release(CUDA)
+                size //= 2
+    assert size < 64 and precision.scale == scale, (size, precision.scale)
+    return f"64 pictures in pieces of {size}, scale {precision.scale:g} throughout"
+
+
+def memory_phases() -> str:
+    """Peaks by phase as a run records them, under 4 GB."""
+    with tempfile.TemporaryDirectory() as folder, small_card():
+        phases = trained(folder, batch=4, imgsz=640)["measured"]["memory"]["phases"]["cuda:0"]
+    assert {"baseline", "first forward", "first backward", "first update", "later windows", "validation"} <= set(phases)
+    return ", ".join(f"{name} {figures['peak'] >> 20} MB" for name, figures in phases.items())
+
+
+def accumulating_is_free() -> str:
+    """Peak with 16 micro-batches against 2, at equal m: at most 1.05."""
+    peaks = []
+    for accumulate in (2, 16):
+        release(CUDA)
+        model = build_model("yolov8n", CLASSES).to(CUDA, memory_format=torch.channels_last).train()
+        optimizer = build_optimizer(model, build(TrainConfig, {"optimizer": "AdamW"}).optim, 5e-4)
+        allocate_state(optimizer)
+        criterion, precision = LOSSES[model.loss](LossConfig()), choose_precision(CUDA, True)
+        torch.cuda.reset_peak_memory_stats(CUDA)
+        for window in (pictures(4 * accumulate, 640).split(4),) * 2:
+            sums = accumulate_window(model, criterion, window, ranks=Ranks(CUDA), precision=precision, provisional=64.0)
+            apply_update(optimizer, sums, model.term_parameters(), precision)
+        peaks.append(torch.cuda.max_memory_allocated(CUDA))
+        del model, optimizer, sums
+    assert peaks[1] <= 1.05 * peaks[0], peaks
+    return f"{peaks[0] >> 20} MB with A=2, {peaks[1] >> 20} MB with A=16, ratio {peaks[1] / peaks[0]:.4f}"
+
+
 CHECKS: dict[str, tuple[Callable[[], str], bool]] = {
     "split invariance": (split_invariance, False),
     "GradScaler": (grad_scaler, False),
-    "memory by phase": (memory_phases, False),
+    "GradScaler under pressure": (grad_scaler_under_pressure, False),
+    "peak against accumulate": (accumulating_is_free, False),
     "throughput": (throughput, False),
+    "memory by phase": (memory_phases, True),
+    "shrink": (shrink, True),
+    "batch=auto": (batch_auto, True),
     "deterministic resume": (resume_bit_equal, True),
 }
 
 
 def main() -> int:
     if not torch.cuda.is_available():
-        print("no CUDA device: nothing was checked")
+        print(f"not run: no CUDA device ({', '.join(CHECKS)})")
         return 1
     print(f"{torch.cuda.get_device_name(CUDA)}, torch {torch.__version__}, Python {sys.version.split()[0]}")
     scorer = importlib.util.find_spec("faster_coco_eval") is not None

@@ -77,17 +77,42 @@ class Batch:
         return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop])
 
 
-def join(batches: Sequence[Batch]) -> Batch:
+def regroup(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """The same images in the same order as micro-batches of ``size``; the last may be smaller.
+
+    Pixels are copied only where a new micro-batch reaches over a border of the old ones.
+    """
+    if all(len(batch) == size for batch in batches[:-1]) and len(batches[-1]) <= size:
+        return list(batches)
+    pieces: list[Batch] = []
+    parts: list[Batch] = []
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            stop = min(start + size - sum(map(len, parts)), len(batch))
+            parts.append(batch.slice(start, stop))
+            start = stop
+            if sum(map(len, parts)) == size:
+                pieces.append(join(parts))
+                parts = []
+    return [*pieces, join(parts)] if parts else pieces
+
+
+def join(parts: Sequence[Batch]) -> Batch:
     """Micro-batches of pictures of one size as one batch, in order."""
-    starts = [sum(map(len, batches[:k])) for k in range(len(batches))]
-    targets = [batch.targets for batch in batches]
-    joined = Targets(
-        torch.cat([t.image + start for t, start in zip(targets, starts, strict=True)]),
-        torch.cat([t.classes for t in targets]),
-        torch.cat([t.boxes for t in targets]),
+    if len(parts) == 1:
+        return parts[0]
+    starts = [sum(map(len, parts[:i])) for i in range(len(parts))]
+    return Batch(
+        torch.cat([p.images for p in parts]),
+        Targets(
+            torch.cat([p.targets.image + start for p, start in zip(parts, starts, strict=True)]),
+            torch.cat([p.targets.classes for p in parts]),
+            torch.cat([p.targets.boxes for p in parts]),
+        ),
+        tuple(position for p in parts for position in p.positions),
+        tuple(sample for p in parts for sample in p.samples),
     )
-    positions = tuple(position for batch in batches for position in batch.positions)
-    return Batch(torch.cat([batch.images for batch in batches]), joined, positions)
 
 
 def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:

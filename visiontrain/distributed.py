@@ -22,6 +22,10 @@ class Ranks:
     def sum_(self, tensor: Tensor) -> None:
         """Sum over all ranks, in place; one rank holds the sum already."""
 
+    def any(self, flag: bool) -> bool:
+        """True on every rank if it is true on one; one rank has nobody else to ask."""
+        return flag
+
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward; one rank has nothing to keep back."""
         return nullcontext()

@@ -112,7 +112,7 @@ def test_a_mistake_does_not_swallow_the_next_setting():
         ("device=mps", "never run on mps"),
         ("device=0,1", "trains on one device"),
         ("device=tpu", "auto, cpu, cuda, cuda:N or N"),
-        ("batch=auto", "a whole number"),
+        ("batch=many", "a whole number at least 1 or auto"),
         ("data2={dataset.location}/data.yaml", "no setting 'data2'; did you mean data?"),
     ],
 )

@@ -13,7 +13,7 @@ from torch import nn
 
 from visiontrain.batch import Sample, collate
 from visiontrain.config.schema import ScoringConfig
-from visiontrain.errors import ConfigError
+from visiontrain.errors import ConfigError, OutOfMemory
 from visiontrain.evaluation.evaluator import evaluate
 
 Output = namedtuple("Output", "boxes scores")
@@ -98,7 +98,7 @@ def perfect():
 
 def run(samples, answers, batch=2, labels=LABELS, model=None, **settings):
     loader = [collate(samples[i : i + batch], keep_samples=True) for i in range(0, len(samples), batch)]
-    options = {k: settings.pop(k) for k in ("on_progress", "autocast") if k in settings}
+    options = {k: settings.pop(k) for k in ("on_progress", "autocast", "at_once", "on_shrink") if k in settings}
     return evaluate(
         model or Oracle(answers),
         loader,
@@ -235,3 +235,46 @@ def test_progress_counts_images():
     evaluation = run(samples, answers, batch=3, on_progress=counts.append)
     assert counts == [3, 1]
     assert set(evaluation.seconds) == {"preprocess", "inference", "postprocess", "scoring"}
+
+
+class Cramped(Oracle):
+    """Runs out of memory with more than so many pictures at a time."""
+
+    def __init__(self, answers, room):
+        super().__init__(answers)
+        self.room, self.seen, self.asked = room, [], []
+
+    def forward(self, images):
+        self.asked.append(len(images))
+        if len(images) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.seen += (images[:, 0, 0, 0] * 255).round().long().tolist()
+        return super().forward(images)
+
+
+@pytest.mark.parametrize(("room", "asked"), [(2, [4, 2, 2]), (1, [4, 2, 1, 1, 1, 1]), (4, [4])])
+def test_out_of_memory_halves_the_batch_and_scores_every_image_once(room, asked):
+    samples, answers = perfect()
+    model, shrinks, shown = Cramped(answers, room), [], []
+    options = {"model": model, "batch": 4, "on_progress": shown.append, "on_shrink": lambda *a: shrinks.append(a)}
+    result = run(samples, answers, **options)
+    assert model.asked == asked and model.seen == [0, 1, 2, 3] and sum(shown) == 4
+    assert [(before, after) for before, after, _ in shrinks] == [(4, 2), (2, 1)][: len(set(asked)) - 1]
+    assert result.metrics == run(samples, answers, batch=4).metrics
+    assert result.images == 4
+
+
+def test_what_comes_after_a_halving_stays_small():
+    samples, answers = perfect()
+    model = Cramped(answers, 1)
+    run(samples, answers, model=model, batch=2)
+    assert model.asked == [2, 1, 1, 1, 1]
+    model = Cramped(answers, 1)
+    run(samples, answers, model=model, batch=4, at_once=1)
+    assert model.asked == [1, 1, 1, 1]
+
+
+def test_one_picture_that_does_not_fit_is_an_error_with_its_size():
+    samples, answers = perfect()
+    with pytest.raises(OutOfMemory, match="64 x 64"):
+        run(samples, answers, model=Cramped(answers, 0))

@@ -11,10 +11,13 @@ from visiontrain.models import build_model
 from visiontrain.training.optimizer import (
     LONG_RUN,
     OPTIMIZERS,
+    STATES,
+    allocate_state,
     build_optimizer,
     choose_optimizer,
     parameter_groups,
     set_schedule,
+    state_bytes,
 )
 from visiontrain.training.schedule import Schedule
 
@@ -135,3 +138,46 @@ def test_set_schedule(name):
     for group in optimizer.param_groups:
         assert group["lr"] == schedule.learning_rate(50, bias=group["role"] == "biases")
         assert (group["betas"][0] if "betas" in group else group["momentum"]) == momentum
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_state_made_before_the_first_step_changes_no_bit(name, weight_decay):
+    """Also with momentum that warms up, signed zeros, and a parameter that gets no gradient at first."""
+    ends = []
+    for early in (False, True):
+        torch.manual_seed(0)
+        layers = nn.Sequential(
+            nn.Linear(7, 5), nn.Conv2d(3, 2, 1).to(memory_format=torch.channels_last), nn.Linear(2, 2)
+        )
+        optimizer = build_optimizer(layers, OptimConfig(optimizer=name), weight_decay)
+        assert optimizer.defaults.get("nesterov", True)
+        if early:
+            allocate_state(optimizer)
+            before = dict(optimizer.state.items())
+            assert state_bytes(optimizer) >= sum(p.nbytes for p in layers.parameters())
+        for update in range(4):
+            set_schedule(optimizer, SCHEDULE, 10 * update + 10)
+            for p in layers[:2].parameters() if update < 2 else layers.parameters():
+                p.grad = torch.randn_like(p) * (torch.rand_like(p) > 0.3) * -1.0
+            optimizer.step()
+        if early:
+            assert all(optimizer.state[p] is s for p, s in before.items())
+        moments = [t for p in layers[:2].parameters() for t in optimizer.state[p].values()]
+        ends.append([*layers.parameters(), *moments])
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+    assert not any(torch.equal(a, torch.zeros_like(a)) for a in ends[0][:2])
+
+
+SCHEDULE = Schedule(100, 30, lr0=0.1, lrf=0.1, momentum=0.9, warmup_momentum=0.5, warmup_bias_lr=0.1, cosine=False)
+
+
+def test_state_that_is_there_stays_and_every_optimizer_has_a_maker():
+    assert STATES.keys() == OPTIMIZERS.keys()
+    layer = nn.Linear(2, 2)
+    optimizer = build_optimizer(layer, OptimConfig(optimizer="AdamW"), 0.0)
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    before = {p: {k: t.clone() for k, t in s.items()} for p, s in optimizer.state.items()}
+    allocate_state(optimizer)
+    assert all(torch.equal(t, before[p][k]) for p, s in optimizer.state.items() for k, t in s.items())

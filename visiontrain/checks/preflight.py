@@ -22,7 +22,7 @@ from visiontrain.data.index import Index
 from visiontrain.data.loader import evaluation_loader
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
-from visiontrain.memory import peak_bytes, peak_is_of
+from visiontrain.memory import peak_is_of
 from visiontrain.record.events import Event
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.fit import Job
@@ -120,12 +120,13 @@ def preflight(
 def _trial(setup: Setup, job: Job, windows: Sequence[Window], say: Say) -> tuple[list[Row], Epoch, list[Batch]]:
     """Measured windows and what they show; the micro-batches of the first are kept for what follows."""
     device = setup.ranks.device
-    baseline = peak_bytes(device)
     say(f"{len(windows)} windows as training runs them")
     seen, first = observe(job, windows)
     say("validation")
     seconds, pictures = _validation(setup, job)
-    epoch = _epoch(setup, seen, seconds, pictures)
+    job.phases.close("validation")
+    epoch = _epoch(setup, seen, seconds, pictures, job.phases.peak)
+    figures = dict(job.phases.figures)
     say("what windows leave behind")
     rows = [
         verdicts.same_samples(seen, job.plan, _made_again(setup, windows[0], first[0])),
@@ -135,7 +136,7 @@ def _trial(setup: Setup, job: Job, windows: Sequence[Window], say: Say) -> tuple
         verdicts.effect(seen),
         verdicts.update_counts(seen),
         verdicts.schedule_follows(seen, job.schedule),
-        verdicts.memory(seen, baseline, peak_is_of(device)),
+        verdicts.memory(figures, peak_is_of(device)),
         verdicts.kept_tensors(growth(job, first[:1])),
     ]
     return rows, epoch, first
@@ -158,17 +159,16 @@ def _validation(setup: Setup, job: Job) -> tuple[float, int]:
         return time.monotonic() - began, result.images
 
 
-def _epoch(setup: Setup, seen: Sequence[Seen], validation: float, pictures: int) -> Epoch:
+def _epoch(setup: Setup, seen: Sequence[Seen], validation: float, pictures: int, peak: int) -> Epoch:
     """Later windows tell what a window takes; the first one also fills caches and starts the workers."""
     later = seen[1:] or seen
     images, seconds = sum(s.images for s in later), sum(s.seconds for s in later)
-    device = setup.ranks.device
     return Epoch(
         seconds=seconds / images * setup.plan.images_per_epoch,
         validation_seconds=validation / pictures * len(setup.val) if setup.config.val else 0.0,
         images_per_second=images / seconds,
-        peak=peak_bytes(device),
-        of=peak_is_of(device),
+        peak=peak,
+        of=peak_is_of(setup.ranks.device),
         windows=len(later),
         images=images,
         validation_images=pictures,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from visiontrain.batch import Batch
+from visiontrain.memory import available_bytes
 from visiontrain.training.precision import Precision
 from visiontrain.training.window import Criterion
 
@@ -25,8 +26,7 @@ def free_bytes(device: torch.device, system: Path = Path("/")) -> int:
         system: where /proc and /sys are looked for.
     """
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
+        return available_bytes(device) - torch.cuda.memory_allocated(device)
     found = [_value(system / "proc/meminfo", "MemAvailable:") * 1024]
     for limit, usage, statistics, cache in _CGROUPS:
         folder = system / "sys/fs/cgroup"

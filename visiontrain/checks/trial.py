@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from visiontrain.batch import Batch
-from visiontrain.memory import peak_bytes
 from visiontrain.training.fit import Job, train_window
+from visiontrain.training.ledger import Ledger
 from visiontrain.training.plan import Plan
 
 Loop = Callable[[Job, Sequence[Batch]], None]  # runs one window: forward, backward, update
@@ -135,6 +135,7 @@ def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> t
             began, before = time.monotonic(), fingerprint(state.model)
             attempted, applied = state.updates_attempted, state.updates_applied
             state.epoch, state.position = window.epoch, window.start
+            state.ledger = Ledger.of_position(window.start, window.start)
             micro_batches = list(islice(job.micro_batches, len(job.plan.micro_batches(window.start, window.stop))))
             log.append(Counts())
             loop(job, micro_batches)
@@ -149,7 +150,7 @@ def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> t
                     applied=state.updates_applied - applied,
                     progress=state.progress_images,
                     seconds=time.monotonic() - began,
-                    peak=peak_bytes(job.ranks.device),
+                    peak=job.phases.peak,
                 )
             )
             first = first or micro_batches
@@ -181,6 +182,7 @@ def growth(job: Job, micro_batches: Sequence[Batch], windows: int = 4, loop: Loo
         for _ in range(windows):
             known = {id(t) for t in added}
             added.clear()  # or this list would hold what it looks for
+            job.state.ledger = Ledger.of_position(micro_batches[0].positions[0], 0)  # the same positions again
             loop(job, micro_batches)
             alive = live_tensors()
             counts.append(len(alive))

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting
 from visiontrain.errors import ConfigError
 
+AUTO = -1  # what batch=auto is until the device is known
+
 
 def _device_problem(value: str) -> str:
     text = value.strip().lower()
@@ -143,7 +145,12 @@ class TrainConfig(_Checked):
     model: str = setting("yolov8n", "a family and size, trained from scratch, or a checkpoint to start from")
     data: str = setting("", "dataset description: a path, or a name in datasets/ (shapes needs no download)")
     epochs: int = setting(100, "passes over the training images", low=1)
-    batch: int = setting(16, "images per micro-batch, what one forward pass sees", low=1)
+    batch: int = setting(
+        16,
+        "images per micro-batch, what one forward pass sees; auto: the largest that fits on CUDA, 16 on the CPU",
+        low=1,
+        words={"auto": AUTO},
+    )
     nbs: int = setting(64, "nominal batch size: images that one update should see", low=1)
     last_window: str = setting(
         "use", "the short window at the end of an epoch: train on it or leave it out", choices=("use", "drop")
@@ -193,7 +200,7 @@ class ValConfig(_Checked):
     model: str = setting("", "the checkpoint to validate, for example runs/train/run/weights/best.pt")
     data: str = _like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
-    batch: int = _like(TrainConfig, "batch", help="images per forward pass")
+    batch: int = _like(TrainConfig, "batch", words={}, help="images per forward pass")
     imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
     device: str = _like(TrainConfig, "device")
     workers: int = _like(TrainConfig, "workers")
@@ -213,7 +220,7 @@ class PlanConfig(_Checked):
     data: str = _like(TrainConfig, "data", help="dataset description whose training images are counted")
     images: int = setting(0, "training images, where data is not given or not here; 0: count data", low=0)
     epochs: int = _like(TrainConfig, "epochs")
-    batch: int = _like(TrainConfig, "batch", help="images per micro-batch, over all ranks")
+    batch: int = _like(TrainConfig, "batch", words={}, help="images per micro-batch, over all ranks")
     nbs: int = _like(TrainConfig, "nbs")
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
     last_window: str = _like(TrainConfig, "last_window")

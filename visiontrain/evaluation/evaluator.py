@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -14,10 +15,11 @@ from torch import nn
 
 from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
-from visiontrain.errors import ConfigError
+from visiontrain.errors import ConfigError, OutOfMemory
 from visiontrain.evaluation.curves import Confidence, confusion, over_confidence
 from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
-from visiontrain.prediction.decode import Candidates, select
+from visiontrain.memory import NoRoom, attempt, halved, release
+from visiontrain.prediction.decode import select
 from visiontrain.prediction.nms import Detections, non_max_suppression
 from visiontrain.record.events import Curves
 
@@ -84,8 +86,12 @@ def evaluate(
     index: Labels,
     on_progress: Callable[[int], None] | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] | None = None,
+    at_once: int | None = None,
+    on_shrink: Callable[[int, int, str], None] = lambda before, after, said: None,
 ) -> Evaluation:
     """Detect, undo the letterbox, score against the labels in original pixels.
+
+    A batch that runs out of memory is done again in halves, and so is all that comes after it: each image is scored once.
 
     Args:
         model: gives ``boxes`` (B, A, 4) xyxy pixels and ``scores`` (B, A, C) in eval mode; weights, buffers and the
@@ -97,29 +103,76 @@ def evaluate(
         index: the labels by ``Sample.position``.
         on_progress: called with the number of images of each batch.
         autocast: makes the context of the forward pass.
+        at_once: images of a forward pass at the most; None: those of a batch.
+        on_shrink: called with ``at_once`` before and after a halving, and with what the failing call told.
 
     Raises:
         ConfigError: the model scores another number of classes than the data has.
+        OutOfMemory: a single image does not fit.
     """
     run = _Run()
     # no_grad and not inference_mode: what a module caches now, training may use later.
     with _in_eval_mode(model), torch.no_grad():
         for batch in run.timed("preprocess", loader):
-            with run.stage("preprocess"):
-                images = batch.to(device).images
-            with run.stage("inference"), (autocast or nullcontext)():
-                output = model(images)
-                _wait_for(images.device)
-            if output.scores.shape[-1] != len(class_names):
-                raise ConfigError(
-                    f"the model scores {output.scores.shape[-1]} classes and the data has {len(class_names)}: "
-                    "give the data set that the model was trained on"
+            at_once, done = at_once or len(batch), 0
+            while done < len(batch):
+                piece = batch.slice(done, done + at_once)
+                found = attempt(
+                    partial(_detect, run, model, piece, torch.device(device), scoring, class_names, autocast)
                 )
-            with run.stage("postprocess"):
-                run.add(select(output.boxes, output.scores, scoring.conf), batch.samples, scoring)
-            if on_progress is not None:
-                on_progress(len(batch))
+                if isinstance(found, NoRoom):
+                    release(torch.device(device))
+                    before, at_once = at_once, _smaller(at_once, piece, found)
+                    on_shrink(before, at_once, found.said)
+                    continue
+                run.add(found, piece.samples)
+                done += len(piece)
+                if on_progress is not None:
+                    on_progress(len(piece))
     return _judge(run, index, tuple(class_names), scoring)
+
+
+def _detect(
+    run: _Run,
+    model: nn.Module,
+    batch: Batch,
+    device: torch.device,
+    scoring: ScoringConfig,
+    class_names: Sequence[str],
+    autocast: Callable[[], AbstractContextManager[Any]] | None,
+) -> _Found:
+    """What is in the images of a batch; nothing is noted yet but the time."""
+    with run.stage("preprocess"):
+        images = batch.to(device, next((p.dtype for p in model.parameters()), torch.float32)).images
+    with run.stage("inference"), (autocast or nullcontext)():
+        output = model(images)
+        _wait_for(images.device)
+    if output.scores.shape[-1] != len(class_names):
+        raise ConfigError(
+            f"the model scores {output.scores.shape[-1]} classes and the data has {len(class_names)}: "
+            "give the data set that the model was trained on"
+        )
+    with run.stage("postprocess"):
+        candidates = select(output.boxes, output.scores, scoring.conf)
+        detections = non_max_suppression(candidates, iou=scoring.iou, max_det=scoring.max_det)
+        return _Found(_in_original_pixels(detections, batch.samples), candidates.capped, candidates.non_finite)
+
+
+def _smaller(at_once: int, piece: Batch, failure: NoRoom) -> int:
+    if len(piece) > 1:
+        return halved(at_once, len(piece))
+    height, width = piece.images.shape[-2:]
+    raise OutOfMemory(
+        f"validation: one image of {width} x {height} pixels does not fit ({failure.said}). Make room on the device, or use "
+        "a smaller imgsz or model."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    objects: Objects
+    capped: int
+    non_finite: int
 
 
 @dataclass
@@ -134,12 +187,11 @@ class _Run:
     capped: int = 0
     non_finite: int = 0
 
-    def add(self, candidates: Candidates, samples: Sequence[Sample], scoring: ScoringConfig) -> None:
-        detections = non_max_suppression(candidates, iou=scoring.iou, max_det=scoring.max_det)
-        self.found.append(_in_original_pixels(detections, samples))
+    def add(self, found: _Found, samples: Sequence[Sample]) -> None:
+        self.found.append(found.objects)
         self.samples.extend(samples)
-        self.capped += candidates.capped
-        self.non_finite += candidates.non_finite
+        self.capped += found.capped
+        self.non_finite += found.non_finite
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

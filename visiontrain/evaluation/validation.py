@@ -34,6 +34,7 @@ def validate(config: ValConfig) -> Evaluation:
         ConfigError: the device is not there, or the checkpoint says no data and none was given.
         DataError: the pictures or labels are wrong, or their classes are not those of the checkpoint.
         WeightsError: the checkpoint cannot be used.
+        OutOfMemory: a single image does not fit.
     """
     device = choose_device(config.device)
     content = read_checkpoint(config.model)
@@ -59,6 +60,9 @@ def validate(config: ValConfig) -> Evaluation:
             class_names=model.class_names,
             index=index,
             on_progress=lambda images: record(EvaluationProgress(images)),
+            on_shrink=lambda before, after, said: record(
+                Notice(f"Out of memory ({said}): {after} images at a time instead of {before} from here on.", "warning")
+            ),
         )
         record(evaluation.curves)
         if config.plots:

@@ -18,12 +18,17 @@ from visiontrain.models.weights import SCHEMA_VERSION, fill
 from visiontrain.record.events import Counters
 from visiontrain.record.files import write_atomic
 from visiontrain.training.ema import EMA
+from visiontrain.training.ledger import Ledger
 from visiontrain.training.precision import Precision
 
 
 @dataclass(slots=True)
 class TrainState:
-    """Everything that training changes. ``epoch`` counts closed epochs; ``position`` images of the open one dealt."""
+    """Everything that training changes. ``epoch`` counts closed epochs; ``position`` images of the open one dealt.
+
+    ``micro_batch`` (images of a forward pass on each rank) and ``validation_batch`` shrink when memory runs out, and
+    ``shrinks`` says when; 0 stands for what the settings say.
+    """
 
     model: Detector
     ema: EMA
@@ -48,6 +53,10 @@ class TrainState:
     epoch_losses: dict[str, float] = field(default_factory=dict)  # images-weighted sums of the open epoch
     epoch_images: int = 0
     seconds: float = 0.0
+    micro_batch: int = 0
+    validation_batch: int = 0
+    shrinks: list[dict[str, Any]] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
 
     def counters(self) -> Counters:
         return Counters(
@@ -60,8 +69,11 @@ class TrainState:
         )
 
 
-# Every plain field; the four objects and the Counter have entries of their own in a checkpoint.
-PLAIN = tuple(f.name for f in fields(TrainState) if f.name not in ("model", "ema", "optimizer", "precision", "skipped"))
+# Every plain field; these have entries of their own in a checkpoint.
+OWN = ("model", "ema", "optimizer", "precision", "skipped", "ledger")
+PLAIN = tuple(f.name for f in fields(TrainState) if f.name not in OWN)
+# Older checkpoints of version 1 have no such keys: nothing had shrunk when they were written.
+ADDED = ("micro_batch", "validation_batch", "shrinks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ def save_training(path: Path, state: TrainState, about: About) -> None:
         "scaler": scaler.state_dict() if scaler else {},
         "plan": about.plan,
         "skipped": dict(state.skipped),
+        "ledger": state.ledger.content(),
         "state": {name: getattr(state, name) for name in PLAIN},
     }
     write_atomic(path, lambda file: torch.save(content, file))
@@ -142,8 +155,15 @@ def restore(state: TrainState, content: dict[str, Any], path: Path) -> None:
             )
         state.precision.scaler.load_state_dict(content["scaler"])
     state.skipped = Counter(content["skipped"])
+    plain = content["state"]
     for name in PLAIN:
-        setattr(state, name, content["state"][name])
+        if name in plain or name not in ADDED:
+            setattr(state, name, plain[name])
+    state.ledger = (
+        Ledger.of(content["ledger"])
+        if "ledger" in content
+        else Ledger.of_position(plain["position"], plain["images_seen"])
+    )
 
 
 def require_finite(state: TrainState, path: Path) -> None:

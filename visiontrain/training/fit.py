@@ -11,25 +11,28 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from visiontrain.batch import Batch
+from visiontrain.batch import Batch, regroup
 from visiontrain.config.schema import TrainConfig
 from visiontrain.distributed import Ranks
-from visiontrain.errors import TrainingStopped
-from visiontrain.memory import peak_bytes
+from visiontrain.errors import OutOfMemory, TrainingStopped
+from visiontrain.memory import NoRoom, Phases, attempt, release
 from visiontrain.nn.norm import running_statistics
 from visiontrain.record.events import (
     Checkpointed,
     EpochEnded,
     EpochStarted,
     Event,
+    FactsChanged,
     MicroBatchDone,
     Notice,
     WindowClosed,
 )
 from visiontrain.training.checkpoint import About, TrainState, save_model, save_training
 from visiontrain.training.interrupt import Interrupt, Stop
+from visiontrain.training.ledger import APPLIED
 from visiontrain.training.optimizer import set_schedule
 from visiontrain.training.plan import Plan
+from visiontrain.training.recovery import half_done, nothing_smaller, shrink_micro_batch
 from visiontrain.training.schedule import Horizon, Schedule
 from visiontrain.training.update import Update, apply_update
 from visiontrain.training.window import Criterion, WindowSums, accumulate_window, power_of_two, provisional_weights
@@ -59,6 +62,7 @@ class Job:
     interrupt: Interrupt
     about: About
     folder: Path
+    phases: Phases
     saved_at: float = field(default_factory=time.monotonic)
     clock: float = field(default_factory=time.monotonic)
     training_seconds: float = 0.0  # of the open epoch, in this process
@@ -80,7 +84,8 @@ def fit(job: Job) -> str:
     """Train until the epochs are done or patience ends; the outcome in a word or two.
 
     Raises:
-        TrainingStopped: ten windows in a row were not finite.
+        TrainingStopped: ten windows in a row were not finite, or a position of an epoch was not dealt exactly once.
+        OutOfMemory: a micro-batch of one image does not fit.
         Stop: a signal asked to; last.pt has been written.
     """
     try:
@@ -88,6 +93,8 @@ def fit(job: Job) -> str:
             train_epoch(job)
             with job.interrupt.may_stop():
                 metrics = job.evaluate() if evaluated(job) else {}
+            if metrics:
+                job.phases.close("validation")
             close_epoch(job, metrics)
             if out_of_patience(job):
                 return "stopped early"
@@ -124,7 +131,8 @@ def train_epoch(job: Job) -> None:
 def train_window(job: Job, micro_batches: Sequence[Batch]) -> None:
     """One window as a transaction: applied, or skipped with a reason and nothing changed.
 
-    An overflow with a finite loss lowers the gradient scale and runs the same images again.
+    An overflow with a finite loss lowers the gradient scale and runs the same images again; running out of memory halves
+    the micro-batch and does too.
     """
     state = job.state
     statistics = running_statistics(state.model)
@@ -132,33 +140,86 @@ def train_window(job: Job, micro_batches: Sequence[Batch]) -> None:
     while True:
         started = time.monotonic()
         scale = state.precision.scale
+        pieces = regroup(micro_batches, state.micro_batch)
         try:
             with job.interrupt.may_stop():
-                sums = forward_backward(job, micro_batches)
-        except Stop:
+                sums = forward_backward(job, pieces)
+        except (Stop, OutOfMemory) as end:
             state.optimizer.zero_grad(set_to_none=True)
             _restore(statistics, before)
-            raise
+            if isinstance(end, Stop):
+                raise
+            smaller_micro_batches(job, pieces, str(end))
+            continue
         images = state.progress_images + sums.images
         lr, momentum = set_schedule(state.optimizer, job.schedule, images)
-        update = apply_update(state.optimizer, sums, state.model.term_parameters(), state.precision)
         decay = job.horizon.decay(sums.images, images)
+        update = step(job, sums, decay)
         again = update.reason == "gradient overflow" and scale > 1
         count(job, sums, update, closed=not again)
-        if update.applied:
-            state.ema.update(state.model, decay)
-        else:
+        if not update.applied:
             _restore(statistics, before)
         job.record(_window_closed(job, sums, update, lr, momentum, decay, scale, time.monotonic() - started))
         if not again:
+            fate = APPLIED if update.applied else f"skipped: {update.reason}"
+            state.ledger.close([position for piece in pieces for position in piece.positions], fate)
             return _mind_skips(job, update, micro_batches)
+
+
+def step(job: Job, sums: WindowSums, decay: float) -> Update:
+    """The update of a window and, where it is applied, of the averaged weights; all they need was allocated before.
+
+    Raises:
+        OutOfMemory: even so; weights may be half updated, so nothing is saved and last.pt stands.
+    """
+    state = job.state
+
+    def work() -> Update:
+        update = apply_update(state.optimizer, sums, state.model.term_parameters(), state.precision)
+        if update.applied:
+            state.ema.update(state.model, decay)
+        return update
+
+    update = attempt(work)
+    if isinstance(update, NoRoom):
+        raise half_done(update.said, job.last)
+    if "first update" in job.phases.figures:
+        measure(job, "later windows")
+    elif update.applied:
+        measure(job, "first update")
+        job.record(FactsChanged(job.phases.facts()))
+        job.record(Notice(job.phases.sentence()))
+    return update
+
+
+def smaller_micro_batches(job: Job, pieces: Sequence[Batch], said: str) -> None:
+    """After a window ran out of memory, its gradients dropped: halve the micro-batch, say so, keep it in the record.
+
+    Raises:
+        OutOfMemory: it was one image.
+    """
+    peak = job.phases.peak
+    release(job.ranks.device)
+    largest = max(map(len, pieces))
+    if largest == 1:
+        raise nothing_smaller(job.state, job.config, job.phases, said, job.last)
+    told = shrink_micro_batch(job.state, job.plan, largest, sum(map(len, pieces)), peak, said)
+    job.phases.forget(*OF_WINDOWS)
+    job.record(FactsChanged({"shrinks": list(job.state.shrinks)}))
+    job.record(Notice(told, "warning"))
+
+
+# Phases that depend on the micro-batch; after a shrink they are measured anew.
+OF_WINDOWS = ("first forward", "first backward", "rest of the first window", "first update", "later windows")
 
 
 def forward_backward(job: Job, micro_batches: Sequence[Batch]) -> WindowSums:
     """Accumulate a window; randomness in the model depends on (seed, epoch, first position) of a micro-batch alone."""
-    state = job.state
+    state, figures = job.state, job.phases.figures
 
     def before(batch: Batch) -> None:
+        if "first forward" in figures:
+            measure(job, "first backward", once=True)
         key = (job.config.seed, state.epoch, batch.positions[0])
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
         job.record(MicroBatchDone(len(batch)))
@@ -166,7 +227,7 @@ def forward_backward(job: Job, micro_batches: Sequence[Batch]) -> WindowSums:
     if not state.provisional:
         boxes = sum(len(b.targets) for b in micro_batches)
         state.provisional = provisional_weights(state.model.loss_terms, boxes, len(micro_batches))
-    return accumulate_window(
+    sums = accumulate_window(
         state.model,
         job.criterion,
         micro_batches,
@@ -174,7 +235,16 @@ def forward_backward(job: Job, micro_batches: Sequence[Batch]) -> WindowSums:
         precision=state.precision,
         provisional=state.provisional,
         before=before,
+        between=lambda: measure(job, "first forward", once=True),
     )
+    measure(job, "rest of the first window" if "first backward" in figures else "first backward", once=True)
+    return sums
+
+
+def measure(job: Job, phase: str, *, once: bool = False) -> None:
+    """End a phase that depends on the micro-batch, and note what it needed."""
+    if not (once and phase in job.phases.figures):
+        job.phases.close(phase, micro_batch=job.state.micro_batch)
 
 
 def count(job: Job, sums: WindowSums, update: Update, *, closed: bool) -> None:
@@ -234,7 +304,7 @@ def _window_closed(
         reason=update.reason,
         progress=state.progress_images / job.plan.images_planned,
         seconds=seconds,
-        memory=peak_bytes(job.ranks.device),
+        memory=job.phases.peak,
     )
 
 
@@ -244,8 +314,13 @@ def evaluated(job: Job) -> bool:
 
 
 def close_epoch(job: Job, metrics: dict[str, float]) -> None:
-    """Judge the epoch, write its row, then its checkpoint: a kill in between repeats the epoch's end, bit for bit."""
+    """Judge the epoch, write its row, then its checkpoint: a kill in between repeats the epoch's end, bit for bit.
+
+    Raises:
+        TrainingStopped: a position of the epoch was never dealt.
+    """
     state = job.state
+    close_ledger(job)
     best = bool(metrics) and metrics["ap"] > state.best_fitness
     if best:
         state.best_fitness, state.best_epoch, state.best_metrics = metrics["ap"], state.epoch + 1, dict(metrics)
@@ -263,7 +338,7 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
             lr=job.schedule.learning_rate(max(state.progress_images, 1)),
             best=best,
             images_per_second=job.trained_images / max(job.training_seconds, 1e-9),
-            memory=peak_bytes(job.ranks.device),
+            memory=job.phases.peak,
         )
     )
     if best:
@@ -276,6 +351,15 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
     period = job.config.output.save_period
     if period > 0 and state.epoch % period == 0:
         save_training(job.folder / "weights" / f"epoch{state.epoch}.pt", state, job.about)
+
+
+def close_ledger(job: Job) -> None:
+    """Every position of the epoch is accounted for, those that the policy leaves out included."""
+    ledger, images = job.state.ledger, job.plan.images
+    if job.plan.last_window == "drop":
+        ledger.close(range(ledger.position, images), "left out (last_window=drop)")
+    ledger.close_epoch(images)
+    job.record(FactsChanged({"positions": dict(ledger.closed), **job.phases.facts()}))
 
 
 def out_of_patience(job: Job) -> bool:

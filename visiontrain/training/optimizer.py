@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from visiontrain.config.schema import OptimConfig
@@ -17,14 +17,34 @@ LONG_RUN = 10_000  # updates from which SGD is worth its slower start
 
 
 def _sgd(groups: list[dict], config: OptimConfig) -> Optimizer:
-    return torch.optim.SGD(groups, lr=config.lr0, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)
+    nesterov = config.momentum > 0
+    return torch.optim.SGD(groups, lr=config.lr0, momentum=config.momentum, nesterov=nesterov, **_kernel(groups))
 
 
 def _adamw(groups: list[dict], config: OptimConfig) -> Optimizer:
-    return torch.optim.AdamW(groups, lr=config.lr0, betas=(config.momentum, 0.999), foreach=True)
+    return torch.optim.AdamW(groups, lr=config.lr0, betas=(config.momentum, 0.999), **_kernel(groups))
+
+
+def _kernel(groups: list[dict]) -> dict[str, bool]:
+    """Fused on CUDA: it needs no memory of its own, so a step cannot fail halfway for want of it."""
+    on_cuda = all(p.device.type == "cuda" for group in groups for p in group["params"])
+    return {"fused": True} if on_cuda else {"foreach": True}
 
 
 OPTIMIZERS: dict[str, Callable[[list[dict], OptimConfig], Optimizer]] = {"SGD": _sgd, "AdamW": _adamw}
+
+
+def _sgd_state(parameter: nn.Parameter, group: dict) -> dict[str, Tensor]:
+    return {"momentum_buffer": torch.zeros_like(parameter)} if group["momentum"] else {}
+
+
+def _adamw_state(parameter: nn.Parameter, group: dict) -> dict[str, Tensor]:
+    dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+    count = torch.zeros((), dtype=dtype, device=parameter.device if group["fused"] else "cpu")
+    return {"step": count, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+
+
+STATES: dict[str, Callable[[nn.Parameter, dict], dict[str, Tensor]]] = {"SGD": _sgd_state, "AdamW": _adamw_state}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +125,25 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 def build_optimizer(model: nn.Module, config: OptimConfig, weight_decay: float) -> Optimizer:
     """The optimizer that ``config.optimizer`` names, with ``weight_decay`` as the plan derived it."""
     return OPTIMIZERS[config.optimizer](parameter_groups(model, weight_decay), config)
+
+
+def allocate_state(optimizer: Optimizer) -> None:
+    """Make now what the first step would make, so that it cannot run out of memory halfway; changes no bit of any step.
+
+    A momentum that starts at zero becomes the first gradient, as it does when it starts as a copy of it. State that is
+    there (from a checkpoint) stays.
+    """
+    make = STATES[type(optimizer).__name__]
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not optimizer.state[parameter]:
+                optimizer.state[parameter].update(make(parameter, group))
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Bytes of the tensors that the optimizer keeps."""
+    tensors = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
+    return sum(t.nbytes for t in tensors)
 
 
 def set_schedule(optimizer: Optimizer, schedule: Schedule, images: float) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.schema import AUTO, TrainConfig, build
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models.weights import read_checkpoint
 
@@ -58,6 +58,8 @@ def resume(config: TrainConfig) -> Resumed:
         )
     stored = content["settings"]
     now = {name: value for name, value in config.leaves().items() if name in config.given}
+    if now.get("batch") == AUTO:  # found when the run began
+        del now["batch"]
     changed = {n: v for n, v in now.items() if n != "resume" and n in stored and stored[n] != v}
     _refuse(changed, stored, path)
     merged = {**stored, **{n: v for n, v in changed.items() if n not in ("project", "name", "exist_ok")}}

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tqdm.auto import tqdm
 
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
-from visiontrain.config.schema import TrainConfig
+from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, read_split
@@ -25,25 +26,35 @@ from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.losses import LOSSES
-from visiontrain.memory import peak_bytes, peak_is_of
+from visiontrain.memory import Phases, peak_is_of
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model
 from visiontrain.nn.norm import norm_layers
-from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Event, Notice, RunEnded, RunStarted
+from visiontrain.record.events import (
+    EvaluationProgress,
+    EvaluationStarted,
+    Event,
+    FactsChanged,
+    Notice,
+    RunEnded,
+    RunStarted,
+)
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
+from visiontrain.training.autobatch import BatchChoice, find_batch
 from visiontrain.training.checkpoint import About, TrainState, restore, versions
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
-from visiontrain.training.optimizer import Choice, build_optimizer, choose_optimizer
+from visiontrain.training.optimizer import Choice, allocate_state, build_optimizer, choose_optimizer
 from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import Precision, choose_precision
+from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, lr_factor, schedule_of
-from visiontrain.training.start import from_scratch, model_to_train, normalisation_of
+from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 
 
@@ -72,6 +83,7 @@ class Setup:
     precision: Precision
     resumed: Resumed | None
     statistics: BatchNormPolicy = AS_IT_IS
+    auto: BatchChoice | None = None
 
     @property
     def workers(self) -> int:
@@ -79,8 +91,7 @@ class Setup:
 
     @property
     def deterministic(self) -> bool:
-        wanted = self.config.deterministic
-        return self.ranks.device.type == "cpu" if wanted is None else wanted
+        return _deterministic(self.config, self.ranks)
 
 
 def train(
@@ -139,6 +150,11 @@ def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
 
 def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: Index, resumed: Resumed | None) -> Setup:
     """Decide all that follows from settings and data; the folder is still to come, nothing is written."""
+    auto = None
+    if config.batch == AUTO:
+        model = partial(model_with, config, train_index.names, normalisation_of(config, ranks.size, None).norm)
+        auto = find_batch(config, train_index, ranks, model, deterministic=_deterministic(config, ranks))
+        config = replace(config, batch=auto.batch)
     plan = make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -162,7 +178,11 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
         _same_data(resumed, train_index)
     precision = choose_precision(ranks.device, config.amp)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, worker_count(config.workers))
-    return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed)
+    return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, auto=auto)
+
+
+def _deterministic(config: TrainConfig, ranks: Ranks) -> bool:
+    return ranks.device.type == "cpu" if config.deterministic is None else config.deterministic
 
 
 def read_with_bar(description: Description, split: str) -> Index:
@@ -193,14 +213,14 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
         RunStarted(
             folder=setup.folder,
             plan=sentences(setup, model),
-            facts=facts(setup, model),
+            facts=facts(setup, state),
             epochs=setup.plan.epochs,
             images_per_epoch=len(setup.train),
             part_names=LOSSES[model.loss].part_names,
             resumed_epoch=state.epoch,
         )
     )
-    for notice in notices(setup):
+    for notice in notices(setup, state):
         record(notice)
     return job
 
@@ -216,8 +236,13 @@ def new_state(setup: Setup) -> TrainState:
 
 
 def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], interrupt: Interrupt) -> Job:
-    """All that the loop works with, from where ``state`` stands; nothing is written."""
+    """All that the loop works with, from where ``state`` stands, allocated; nothing is written."""
     config, plan = setup.config, setup.plan
+    state.micro_batch = state.micro_batch or plan.batch // plan.ranks
+    state.validation_batch = state.validation_batch or setup.val_loader.batch
+    allocate_state(state.optimizer)
+    phases = Phases(setup.ranks.device)
+    phases.close("baseline")
     return Job(
         config=config,
         plan=plan,
@@ -227,12 +252,13 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         criterion=LOSSES[state.model.loss](config.loss),
         state=state,
         micro_batches=micro_batches(setup, state),
-        evaluate=lambda: score(setup, averaged(setup, state), record).metrics,
+        evaluate=lambda: score(setup, averaged(setup, state), record, state).metrics,
         show=_nothing,
         record=record,
         interrupt=interrupt,
         about=About(config.leaves(), sorted(config.given), plan.facts(), setup.train.fingerprint),
         folder=setup.folder,
+        phases=phases,
     )
 
 
@@ -240,7 +266,8 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
     """Score best.pt once more, draw it, and close the record."""
     best = job.folder / "weights" / "best.pt"
     with job.interrupt.may_stop():
-        result = score(setup, load_model(best).to(setup.ranks.device, memory_format=torch.channels_last), record)
+        model = load_model(best).to(setup.ranks.device, memory_format=torch.channels_last)
+        result = score(setup, model, record, job.state)
     record(result.curves)
     if setup.config.output.plots:
         for pictures in labels_and_predictions(setup.val, result.found):
@@ -279,9 +306,15 @@ def averaged(setup: Setup, state: TrainState) -> Detector:
     return model
 
 
-def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Evaluation:
-    """Evaluate on the val split, with a bar."""
+def score(setup: Setup, model: Detector, record: Callable[[Event], None], state: TrainState) -> Evaluation:
+    """Evaluate on the val split, with a bar; a batch that is too large is halved in ``state`` and in the record."""
     config = setup.config
+
+    def shrunk(before: int, after: int, said: str) -> None:
+        told = shrink_validation(state, before, after, said)
+        record(FactsChanged({"shrinks": list(state.shrinks)}))
+        record(Notice(told, "warning"))
+
     record(EvaluationStarted(len(setup.val)))
     result = evaluate(
         model,
@@ -292,6 +325,8 @@ def score(setup: Setup, model: Detector, record: Callable[[Event], None]) -> Eva
         index=setup.val,
         on_progress=lambda images: record(EvaluationProgress(images)),
         autocast=setup.precision.autocast,
+        at_once=state.validation_batch,
+        on_shrink=shrunk,
     )
     for text in result.notices:
         record(Notice(text, "warning"))
@@ -312,15 +347,16 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     return (
         f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}{again}",
         f"{config.data}: {data}",
+        *([setup.auto.sentence()] if setup.auto else []),
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
     )
 
 
-def facts(setup: Setup, model: Detector) -> dict[str, Any]:
-    """What run.json holds before the first window (accumulation.md, section 10)."""
-    config, plan, optim = setup.config, setup.plan, setup.optimizer.config
+def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
+    """What run.json holds before the first window (accumulation.md, section 10); on resume, what was so far."""
+    config, plan, optim, model = setup.config, setup.plan, setup.optimizer.config, state.model
     return {
         "batch": plan.batch,
         "nbs": plan.nbs,
@@ -349,6 +385,9 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
         },
         "ema": {"horizon_images": horizon(plan.images_planned).images, "share": horizon(plan.images_planned).share},
         "deterministic": setup.deterministic,
+        "shrinks": list(state.shrinks),
+        "positions": dict(state.ledger.closed),
+        **({"batch_auto": setup.auto.facts()} if setup.auto else {}),
         "model": model.description() | {"parameters": model.parameter_count()},
         "versions": versions(),
         "device": {
@@ -357,7 +396,7 @@ def facts(setup: Setup, model: Detector) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "workers": setup.workers,
         },
-        "memory": {"peak": peak_bytes(setup.ranks.device), "of": peak_is_of(setup.ranks.device)},
+        "memory": {"of": peak_is_of(setup.ranks.device)},
         "data": {
             "file": str(load_description(config.data).file),
             "fingerprint": setup.train.fingerprint,
@@ -391,7 +430,7 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
     return named
 
 
-def notices(setup: Setup) -> Iterator[Notice]:
+def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
     """What a person should know before the first window: faults in plan and data, what resuming changes."""
     for warning in setup.plan.warnings():
         yield Notice(warning, "warning")
@@ -403,6 +442,11 @@ def notices(setup: Setup) -> Iterator[Notice]:
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
     if setup.resumed:
         yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
+        if state.shrinks:
+            yield Notice(
+                f"It ran out of memory before: micro-batches of {state.micro_batch}, {state.validation_batch} images at a "
+                "time in validation, as when it stopped."
+            )
         for change in setup.resumed.changes:
             yield Notice(f"Changed on resume: {change}")
         if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from visiontrain.config.schema import TrainConfig
+from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
@@ -27,7 +27,10 @@ def normalisation_of(config: TrainConfig, ranks: int, resumed: Resumed | None) -
         stored = {"norm": resumed.content["model"]["norm"], "reason": "as the run began"}
         return Normalisation(**resumed.content["plan"].get("normalisation", stored))
     start = "" if from_scratch(config) else read_checkpoint(config.model)["model"]["norm"]
-    return choose_norm(config.norm, images=config.batch // ranks, ranks=ranks, start=start)
+    batch = (
+        config.nbs if config.batch == AUTO else config.batch
+    )  # while it is searched for, a batch is taken to be large
+    return choose_norm(config.norm, images=batch // ranks, ranks=ranks, start=start)
 
 
 def model_to_train(
@@ -59,6 +62,18 @@ def _require_two_values(config: TrainConfig, plan: Plan, stride: int) -> None:
             f"imgsz={config.imgsz}: BatchNorm cannot train on one image of this size, and there are micro-batches of one "
             f"(batch={plan.batch}, {plan.images} images). Use imgsz={2 * stride}, norm=group, or another batch."
         )
+
+
+def model_with(config: TrainConfig, class_names: Sequence[str], norm: str) -> Detector:
+    """The model that training starts from, with the normalisation ``norm``.
+
+    Raises:
+        WeightsError: as ``starting_model``.
+    """
+    model = starting_model(config, class_names)
+    swap_norms(model, norm)
+    model.checkpoint_blocks = config.checkpoint_blocks
+    return model
 
 
 def from_scratch(config: TrainConfig) -> bool:

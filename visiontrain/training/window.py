@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Targets
 from visiontrain.distributed import Ranks
+from visiontrain.errors import OutOfMemory
 from visiontrain.losses.sums import LossSum, require_loss_sum
+from visiontrain.memory import NoRoom, attempt
 from visiontrain.training.precision import Precision
 
 Criterion = Callable[..., LossSum]
@@ -71,6 +73,7 @@ def accumulate_window(
     precision: Precision,
     provisional: Mapping[str, float] | float = 1.0,
     before: Callable[[Batch], None] = lambda batch: None,
+    between: Callable[[], None] = lambda: None,
 ) -> WindowSums:
     """Forward and backward of every micro-batch; no update, no normalisation.
 
@@ -83,26 +86,40 @@ def accumulate_window(
         provisional: by term, a power of two near the weight of one micro-batch; it changes no bit of the result while
             nothing leaves the normal range.
         before: called with each micro-batch before its forward pass (reseeding, a progress bar).
+        between: called after each loss, before its backward pass (reading the memory in use).
 
     Raises:
         TypeError: the criterion returned something else than LossSum.
+        OutOfMemory: here or on another rank. Gradients hold a part of the window and running statistics have moved; once
+            those are dropped and these restored, the same images can run again as smaller micro-batches.
     """
-    sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
-    names: list[tuple[str, ...]] = []
-    divisors: dict[str, float] = {}
-    for batch in micro_batches:
-        before(batch)
-        with ranks.no_sync(model):
-            batch = batch.to(ranks.device, _input_dtype(model))
-            with precision.autocast():
-                outputs = model(batch.images)
-            loss = require_loss_sum(criterion(outputs, batch.targets), _name_of(criterion))
-            divisors = {term: _of(provisional, term) for term in loss.terms}
-            scaled = sum(t.total / divisors[term] for term, t in loss.terms.items())
-            precision.scaled(scaled).backward()
-        names, row = _flatten(loss)
-        sums = sums + row
-        del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
+
+    def local_passes() -> tuple[Tensor, list[tuple[str, ...]], dict[str, float]]:
+        sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
+        names: list[tuple[str, ...]] = []
+        divisors: dict[str, float] = {}
+        for batch in micro_batches:
+            before(batch)
+            with ranks.no_sync(model):
+                batch = batch.to(ranks.device, _input_dtype(model))
+                with precision.autocast():
+                    outputs = model(batch.images)
+                loss = require_loss_sum(criterion(outputs, batch.targets), _name_of(criterion))
+                divisors = {term: _of(provisional, term) for term in loss.terms}
+                scaled = sum(t.total / divisors[term] for term, t in loss.terms.items())
+                between()
+                precision.scaled(scaled).backward()
+            names, row = _flatten(loss)
+            sums = sums + row
+            del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
+        return sums, names, divisors
+
+    local = attempt(local_passes)
+    said = local.said if isinstance(local, NoRoom) else ""
+    if ranks.any(bool(said)):
+        raise OutOfMemory(said or "another rank ran out of memory")
+    assert not isinstance(local, NoRoom)
+    sums, names, divisors = local
     counts = torch.tensor(
         [sum(map(len, micro_batches)), sum(len(b.targets) for b in micro_batches), len(micro_batches)],
         dtype=torch.float64,

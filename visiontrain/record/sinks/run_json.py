@@ -37,7 +37,7 @@ SCHEMAS = {
 AXIS = "images_seen"  # of every curve
 METRIC = "ap (COCO, 100 detections)"  # by which best.pt is chosen
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
-MEASURED = ("data", "versions", "device")  # and NOTHING_YET; every other fact was computed
+MEASURED = ("data", "versions", "device", "batch_auto")  # and NOTHING_YET; every other fact was computed
 HOW = {
     "given": "asked for, defaults included",
     "computed": "decided or calculated from what was given, before it happened",
@@ -159,6 +159,7 @@ NOTHING_YET: dict[str, Any] = {
     "clipped": 0,
     "skipped": {},
     "shrinks": [],
+    "positions": {},
     "resumes": [],
     "seconds": 0.0,
     "images_per_second": 0.0,

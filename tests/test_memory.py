@@ -1,0 +1,121 @@
+"""Knowing that memory ran out, letting go, and reading how much is used."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from visiontrain import memory
+from visiontrain.errors import OutOfMemory
+from visiontrain.memory import NoRoom, Phases, attempt, available_bytes, halved, is_out_of_memory, resident_bytes
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes."),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes."),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("FIND was unable to find an engine to execute this computation"),
+        RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
+    ],
+)
+def test_every_way_in_which_backends_say_it(error):
+    def fail():
+        raise error
+
+    assert is_out_of_memory(error)
+    assert isinstance(attempt(fail), NoRoom)
+
+
+def test_torch_really_says_it_so_on_this_machine():
+    assert isinstance(attempt(lambda: torch.empty(2**60)), NoRoom)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("shape '[2, 3]' is invalid for input of size 5"),
+        OutOfMemory("one image does not fit: CUDA out of memory"),
+        ValueError("out of memory"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_everything_else_passes(error):
+    def fail():
+        raise error
+
+    assert not is_out_of_memory(error)
+    with pytest.raises(type(error)) as caught:
+        attempt(fail)
+    assert caught.value is error
+
+
+def test_the_frames_that_failed_hold_nothing_afterwards():
+    """Even where somebody keeps the error, as a debugger or a callback might, and for the errors it came from."""
+    kept, alive = [], []
+
+    def inner(activations):
+        held = activations * 2
+        alive.append(weakref.ref(held))
+        raise RuntimeError("out of memory")
+
+    def outer():
+        held = torch.ones(8)
+        alive.append(weakref.ref(held))
+        try:
+            inner(held)
+        except RuntimeError as error:
+            kept.append(error)
+            raise MemoryError from error
+
+    assert attempt(outer) == NoRoom("MemoryError")
+    assert len(kept) == 1 and [reference() for reference in alive] == [None, None]
+
+
+@pytest.mark.parametrize(("size", "failed", "left"), [(8, 8, 4), (8, 3, 2), (5, 5, 2), (3, 3, 1), (2, 2, 1), (1, 1, 0)])
+def test_halving_goes_below_what_failed(size, failed, left):
+    assert halved(size, failed) == left
+
+
+def test_a_phase_has_its_own_peak_and_the_highest_stays():
+    gc.collect()
+    phases = Phases(CPU)
+    phases.close("before")
+    block = torch.ones(64 << 18)  # 64 MB of float32, touched
+    phases.close("large", micro_batch=4)
+    during = phases.peak
+    del block
+    phases.close("after")
+    phases.close("later")
+    phases.close("later")
+    figures = phases.figures
+    assert figures["large"]["micro_batch"] == 4
+    assert figures["large"]["peak"] - figures["before"]["peak"] > 50 << 20
+    assert figures["large"]["peak"] - figures["later"]["peak"] > 50 << 20  # what was before does not count
+    assert phases.peak >= during >= figures["large"]["peak"]  # but the run's peak never falls
+    assert phases.facts()["memory"]["phases"]["cpu"] == figures
+    assert "large" in phases.sentence()
+
+
+def test_where_the_peak_cannot_be_set_back_the_figures_say_so(monkeypatch):
+    monkeypatch.setattr(memory, "_set_back", lambda device: False)
+    phases = Phases(CPU)
+    phases.close("baseline")
+    assert "sampled" in phases.are
+    assert phases.figures["baseline"]["peak"] == phases.figures["baseline"]["resident"]
+
+
+def test_what_is_within_reach_is_more_than_what_is_held():
+    assert available_bytes(CPU) > resident_bytes() > 10 << 20
