@@ -30,9 +30,7 @@ TOLERANCES = {
 }
 SPLITS = (1, 2, 4)
 SAME_SHAPE = 1e-6  # what is left of a gradient, relative, when one of another size but the same direction is taken away
-NORM_REMEDY = (
-    "norm=group has no such difference, nor has norm=frozen, which keeps a checkpoint's statistics; a larger batch has less"
-)
+NORM_REMEDY = "norm=group has no such difference, nor has norm=frozen, which keeps a checkpoint's statistics; a larger batch has less"
 
 
 @dataclass(frozen=True, slots=True)
