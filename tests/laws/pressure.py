@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from torch import nn
 from visiontrain.losses import DetectionLoss
 from visiontrain.losses.assign import TaskAlignedAssigner
 from visiontrain.training import run as recipe
+from visiontrain.training import start as beginning
 from visiontrain.training.precision import Precision
 
 PLACES = ("forward", "assigner", "loss", "backward")
@@ -82,26 +82,17 @@ class _PressedAssigner:
         return self.inner(*arguments)
 
 
-def install(monkeypatch, pressure: Pressure, dtype: torch.dtype = torch.float32, groups: bool = False) -> None:
-    """Let the next runs train in ``dtype``, with GroupNorm where ``groups``, under ``pressure``."""
-    start = copy.copy(recipe.starting_model)
+def install(monkeypatch, pressure: Pressure, dtype: torch.dtype = torch.float32) -> None:
+    """Let the next runs train in ``dtype`` under ``pressure``."""
+    start = beginning.starting_model
 
     def starting_model(config, names):
-        model = (with_groups(start(config, names)) if groups else start(config, names)).to(dtype)
-        middle = list(model.modules())[len(list(model.modules())) // 2]
-        middle.register_forward_hook(_Hook(pressure))
+        model = start(config, names).to(dtype)
+        convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+        convolutions[len(convolutions) // 2].register_forward_hook(_Hook(pressure))
         return model
 
-    monkeypatch.setattr(recipe, "starting_model", starting_model)
+    monkeypatch.setattr(beginning, "starting_model", starting_model)
     monkeypatch.setattr(recipe, "choose_precision", lambda device, amp: Precision(device, dtype))
     monkeypatch.setitem(recipe.LOSSES, "detection", lambda gains: Pressed(gains, pressure))
     recipe.LOSSES["detection"].part_names = DetectionLoss.part_names
-
-
-def with_groups(model: nn.Module) -> nn.Module:
-    """GroupNorm for BatchNorm, so that the split changes nothing but rounding."""
-    for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, nn.BatchNorm2d):
-                setattr(parent, name, nn.GroupNorm(max(child.num_features // 8, 1), child.num_features, child.eps))
-    return model

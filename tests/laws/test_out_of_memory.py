@@ -38,7 +38,7 @@ def narrow(monkeypatch):
 def common(data, project):
     values = {"data": str(data), "project": str(project), "device": "cpu", "workers": 0, "plots": False}
     values |= {"epochs": 1, "batch": 4, "nbs": 8, "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 1, "val": False}
-    return values
+    return values | {"norm": "group"}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def settings(tiny, tmp_path):
 
 
 def fitted(values, train=loop.fit):
-    """A run without its end (best.pt cannot hold the GroupNorm that is put in here): the job, and what it told."""
+    """A run without its end: the job, and what it told."""
     setup = recipe.prepare(build(TrainConfig, values), None)
     events = []
     job = recipe.begin(setup, events.append, Interrupt())
@@ -88,7 +88,7 @@ def assert_every_image_once(run, epochs):
 def undisturbed(tiny, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: NARROW)
-        install(patch, Pressure(), torch.float64, groups=True)
+        install(patch, Pressure(), torch.float64)
         return fitted(common(tiny, tmp_path_factory.mktemp("runs")), windows_of_an_epoch)
 
 
@@ -99,7 +99,7 @@ def undisturbed(tiny, tmp_path_factory):
 def test_anywhere_in_a_window(settings, undisturbed, monkeypatch, place, number):
     """Passes 3 and 4 are the first and the last micro-batch of the second window."""
     pressure = Pressure({place: [number]}, cudnn_says if place == "backward" else cuda_says)
-    install(monkeypatch, pressure, torch.float64, groups=True)
+    install(monkeypatch, pressure, torch.float64)
     run = fitted(settings, windows_of_an_epoch)
     assert pressure.failed == {place: 1}
     assert assert_every_image_once(run, 1) == assert_every_image_once(undisturbed, 1) == [8, 5]
@@ -114,12 +114,20 @@ def test_anywhere_in_a_window(settings, undisturbed, monkeypatch, place, number)
 
 
 def test_twice_in_a_row(settings, undisturbed, monkeypatch):
-    install(monkeypatch, Pressure({"forward": [2], "backward": [2]}), torch.float64, groups=True)
+    install(monkeypatch, Pressure({"forward": [2], "backward": [2]}), torch.float64)
     run = fitted(settings, windows_of_an_epoch)
     assert [(s["before"], s["after"]) for s in run.state.shrinks] == [(4, 2), (2, 1)]
     assert [w.micro_batches for w in of_kind(run.events, WindowClosed)] == [8, 5]
     assert_every_image_once(run, 1)
     assert relative(everything(run.state), everything(undisturbed.state)) <= 1e-9
+
+
+def test_running_statistics_hear_of_the_passes_that_count(settings, monkeypatch):
+    """The second micro-batch of the first window fails after its forward pass: its own and the first one's statistics are taken back."""
+    install(monkeypatch, Pressure({"loss": [2]}))
+    run = fitted(settings | {"norm": "batch"}, windows_of_an_epoch)
+    passes = {int(v) for k, v in run.state.model.state_dict().items() if k.endswith("num_batches_tracked")}
+    assert passes == {sum(w.micro_batches for w in of_kind(run.events, WindowClosed))} == {7}
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-9), (torch.float32, 1e-2)], ids=["fp64", "fp32"])
@@ -132,7 +140,7 @@ def test_random_failures_in_five_epochs(settings, monkeypatch, dtype, limit):
     runs = []
     for pressure in (Pressure(), Pressure(at)):
         with monkeypatch.context() as patch:
-            install(patch, pressure, dtype, groups=True)
+            install(patch, pressure, dtype)
             runs.append(fitted(settings))
     calm, pressed = runs
     assert sum(pressure.failed.values()) == 3, at
@@ -149,7 +157,7 @@ def test_random_failures_in_five_epochs(settings, monkeypatch, dtype, limit):
 
 def test_one_image_that_does_not_fit_ends_the_run_and_says_where_the_bytes_are(settings, monkeypatch):
     """With BatchNorm: what the failed attempts did to its running statistics is undone."""
-    settings |= {"epochs": 2, "val": True}
+    settings |= {"epochs": 2, "val": True, "norm": "batch"}
     install(monkeypatch, Pressure({"backward": range(5, 99)}))
     jobs, begin = [], recipe.begin
     monkeypatch.setattr(recipe, "begin", lambda *a: jobs.append(begin(*a)) or jobs[-1])
