@@ -27,7 +27,7 @@ from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.evaluation.validation import validate
 from visiontrain.training.run import RunResult, train
 
-README = "data=shapes imgsz=160 batch=8 nbs=8 epochs=18 close_mosaic=2".split()  # noqa: SIM905 - as it is typed
+README = "data=shapes imgsz=160 batch=8 nbs=8 epochs=12 close_mosaic=2".split()  # noqa: SIM905 - as it is typed
 LEAST_COST = 0.05
 OFFSET = 8.0  # pixels
 
