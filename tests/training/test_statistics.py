@@ -101,7 +101,7 @@ def test_the_live_model_and_the_samples_never_notice(tiny, tmp_path, monkeypatch
     }  # fmt: skip
     scored = []
     score = recipe.score
-    monkeypatch.setattr(recipe, "score", lambda s, m, r: scored.append(_statistics(m)) or score(s, m, r))
+    monkeypatch.setattr(recipe, "score", lambda s, m, *more: scored.append(_statistics(m)) or score(s, m, *more))
     finished = []
     for policy in (BatchNormPolicy(), BatchNormPolicy(reestimate_images=6, reestimate_batch=4)):
         folder = train(build(TrainConfig, values), statistics=policy).folder
