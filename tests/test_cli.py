@@ -99,7 +99,14 @@ def test_no_words_show_the_help_and_fail(capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [["help", "train"], ["train", "bacth=8"], ["check", "bacth=8"], ["plan", "batch=8", "images=1000"], ["version"]],
+    [
+        ["help", "train"],
+        ["train", "bacth=8"],
+        ["check", "bacth=8"],
+        ["compare", "nothing", "here"],
+        ["plan", "batch=8", "images=1000"],
+        ["version"],
+    ],
 )
 def test_what_is_answered_at_once_loads_no_torch(words):
     code = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.errors import ConfigError
-from visiontrain.record.sinks.run_json import SCHEMAS, read_epochs
+from visiontrain.record.files import SCHEMAS, read_epochs
 
 SCHEMA_VERSION = 1
 MOST_POINTS = 10

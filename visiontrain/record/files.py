@@ -1,7 +1,8 @@
-"""Files that are there whole or not at all, and the folder of a run."""
+"""Files that are there whole or not at all, and the folder of a run: its versions, its rows."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -11,6 +12,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from visiontrain.errors import ConfigError
+
+# Version of each contract of docs/contracts.md that a run writes by.
+SCHEMAS = {
+    "run.json": 1,
+    "updates.jsonl": 1,
+    "metrics.csv": 1,
+    "checkpoint": 1,
+    "description": 1,
+    "data_findings.txt": 1,
+}
 
 
 def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -99,3 +110,13 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_epochs(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics.csv as numbers, without the cells that are empty; none where no epoch was closed."""
+    path = folder / "metrics.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [{key: float(text) for key, text in row.items() if text != ""} for row in csv.DictReader(file)]
+    return [{**row, "epoch": int(row["epoch"])} for row in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections import Counter
@@ -23,17 +22,8 @@ from visiontrain.record.events import (
     RunStarted,
     WindowClosed,
 )
-from visiontrain.record.files import write_json
+from visiontrain.record.files import SCHEMAS, read_epochs, write_json
 
-SCHEMA_VERSION = 1
-SCHEMAS = {
-    "run.json": SCHEMA_VERSION,
-    "updates.jsonl": 1,
-    "metrics.csv": 1,
-    "checkpoint": 1,
-    "description": 1,
-    "data_findings.txt": 1,
-}
 AXIS = "images_seen"  # of every curve
 METRIC = "ap (COCO, 100 detections)"  # by which best.pt is chosen
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
@@ -172,7 +162,7 @@ NOTHING_YET: dict[str, Any] = {
 
 def _new_record(plan: tuple[str, ...]) -> dict[str, Any]:
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SCHEMAS["run.json"],
         "schemas": SCHEMAS,
         "axis": AXIS,
         "metric": METRIC,
@@ -196,16 +186,6 @@ def _windows(folder: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
         with path.open(encoding="utf-8") as file:
             yield from map(json.loads, file)
-
-
-def read_epochs(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.csv as numbers, without the cells that are empty; none where no epoch was closed."""
-    path = folder / "metrics.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [{key: float(text) for key, text in row.items() if text != ""} for row in csv.DictReader(file)]
-    return [{**row, "epoch": int(row["epoch"])} for row in rows]
 
 
 def _scores(row: dict[str, Any]) -> dict[str, Any]:
