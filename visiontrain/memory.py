@@ -37,6 +37,12 @@ SAYINGS = (
 )
 
 
+_CGROUPS = (  # limit, usage, statistics, and the line there for file cache that can be given back
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NoRoom:
     """Memory ran out; ``said`` is what the failing call told."""
@@ -173,17 +179,41 @@ def resident_bytes() -> int:
 
 
 def available_bytes(device: torch.device) -> int:
-    """What this process may hold: on CUDA free memory and what torch has reserved, within the fraction set for it; on
-    CPU what the system calls available (or all there is, where it does not say) and what this process holds."""
+    """What this process may hold: what it holds now and what can still be had; on CUDA within the fraction set for it."""
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_bytes()
+    return held + free_bytes(device)
+
+
+def free_bytes(device: torch.device, system: Path = Path("/")) -> int:
+    """Memory that can still be had: of the GPU, else of the machine or of the container this runs in; where the system
+    tells nothing, half of all there is.
+
+    Args:
+        system: where /proc and /sys are looked for.
+    """
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         allowed = int(total * torch.cuda.get_per_process_memory_fraction(device))
-        return min(allowed, free + torch.cuda.memory_reserved(device))
+        return min(allowed, free + torch.cuda.memory_reserved(device)) - torch.cuda.memory_allocated(device)
+    found = [_value(system / "proc/meminfo", "MemAvailable:") * 1024]
+    for limit, usage, statistics, cache in _CGROUPS:
+        folder = system / "sys/fs/cgroup"
+        most = _value(folder / limit)
+        if most:
+            found.append(most - _value(folder / usage) + _value(folder / statistics, cache))
+    known = [size for size in found if size > 0]
+    return min(known) if known else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _value(file: Path, key: str = "") -> int:
+    """The number after ``key`` in a file, or the file's only one; 0 where there is none."""
     try:
-        meminfo = Path("/proc/meminfo").read_text("ascii")
+        text = file.read_text()
     except OSError:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1024 * int(re.findall(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)[0]) + resident_bytes()
+        return 0
+    words = text.split()
+    place = (words.index(key) + 1 if key in words else len(words)) if key else 0
+    return int(words[place]) if place < len(words) and words[place].isdecimal() else 0
 
 
 def _set_back(device: torch.device) -> bool:

@@ -13,7 +13,7 @@ import torch
 from visiontrain.batch import Batch, collate
 from visiontrain.checks import verdicts
 from visiontrain.checks.equality import Pieces, one_batch_rows, split_rows
-from visiontrain.checks.room import bytes_per_image, free_bytes
+from visiontrain.checks.room import bytes_per_image
 from visiontrain.checks.rows import FAIL, NOTE, Row, duration, megabytes
 from visiontrain.checks.trial import Seen, Window, full_windows, growth, observe
 from visiontrain.config.schema import TrainConfig
@@ -22,7 +22,7 @@ from visiontrain.data.index import Index
 from visiontrain.data.loader import evaluation_loader
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
-from visiontrain.memory import peak_is_of
+from visiontrain.memory import free_bytes, peak_is_of
 from visiontrain.record.events import Event
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.fit import Job
