@@ -32,12 +32,10 @@ from visiontrain.distributed import Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.losses import LOSSES
 from visiontrain.memory import peak_bytes
-from visiontrain.models import build_model
-from visiontrain.nn.norm import swap_norms
 from visiontrain.training.ema import EMA
-from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.optimizer import build_optimizer
 from visiontrain.training.precision import choose_precision
+from visiontrain.training.start import model_with, normalisation_of
 from visiontrain.training.update import apply_update
 from visiontrain.training.window import accumulate_window
 
@@ -84,10 +82,8 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
     description = load_description(config.data)
     index = read_split(description, "train")
     torch.manual_seed(config.seed)
-    model = build_model(config.model, index.names)
-    swap_norms(model, choose_norm(config.norm, images=config.batch).norm)
-    model.checkpoint_blocks = config.checkpoint_blocks
-    model = model.to(device, memory_format=torch.channels_last).train()
+    norm = normalisation_of(config, 1, None).norm
+    model = model_with(config, index.names, norm).to(device, memory_format=torch.channels_last).train()
     ema = EMA(model)  # before the model is wrapped: it copies all that is set on it
     clock = Clock(device)
     criterion = clock.around("loss", LOSSES[model.loss](config.loss))

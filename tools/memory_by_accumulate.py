@@ -28,10 +28,10 @@ from visiontrain.data.sampler import WindowSampler
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.losses import LOSSES
 from visiontrain.memory import Phases, peak_is_of
-from visiontrain.models import build_model
 from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import allocate_state, build_optimizer
 from visiontrain.training.precision import choose_precision
+from visiontrain.training.start import model_with, normalisation_of
 from visiontrain.training.update import apply_update
 from visiontrain.training.window import accumulate_window
 
@@ -68,7 +68,8 @@ def measure(config: TrainConfig, accumulate: int, windows: int) -> dict[str, obj
     device = choose_device(config.device)
     index = read_split(load_description(config.data), "train")
     dataset = TrainSet(index, config.imgsz, config.augment, config.seed, epochs=1000)
-    model = build_model(config.model, index.names).to(device, memory_format=torch.channels_last).train()
+    norm = normalisation_of(config, 1, None).norm
+    model = model_with(config, index.names, norm).to(device, memory_format=torch.channels_last).train()
     ema, criterion, precision = EMA(model), LOSSES[model.loss](config.loss), choose_precision(device, config.amp)
     optimizer = build_optimizer(model, replace(config.optim, optimizer="AdamW", lr0=1e-4), 5e-4)
     allocate_state(optimizer)

@@ -15,18 +15,7 @@ from visiontrain.training.plan import make_plan
 
 
 def questions(seen, job):
-    return {
-        row.name: row
-        for row in (
-            verdicts.same_samples(seen, job.plan, True),
-            verdicts.boundaries(seen, job.plan),
-            verdicts.same_parameters(seen),
-            verdicts.gradients_finite(seen),
-            verdicts.effect(seen),
-            verdicts.update_counts(seen),
-            verdicts.schedule_follows(seen, job.schedule),
-        )
-    }
+    return {row.name: row for row in verdicts.of_windows(seen, job.plan, job.schedule, True)}
 
 
 def failed(rows):

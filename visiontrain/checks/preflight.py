@@ -27,7 +27,9 @@ from visiontrain.record.events import Event
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.fit import Job
 from visiontrain.training.interrupt import Interrupt
-from visiontrain.training.run import Setup, arrange, job_of, new_state, sentences
+from visiontrain.training.run import arrange, job_of, new_state
+from visiontrain.training.setup import Setup
+from visiontrain.training.telling import sentences
 
 MEASURED = 3  # windows: the first one and two later ones
 SMALL = 224  # pixels: side of the pictures of the comparison in float64
@@ -129,13 +131,7 @@ def _trial(setup: Setup, job: Job, windows: Sequence[Window], say: Say) -> tuple
     figures = dict(job.phases.figures)
     say("what windows leave behind")
     rows = [
-        verdicts.same_samples(seen, job.plan, _made_again(setup, windows[0], first[0])),
-        verdicts.boundaries(seen, job.plan),
-        verdicts.same_parameters(seen),
-        verdicts.gradients_finite(seen),
-        verdicts.effect(seen),
-        verdicts.update_counts(seen),
-        verdicts.schedule_follows(seen, job.schedule),
+        *verdicts.of_windows(seen, job.plan, job.schedule, _made_again(setup, windows[0], first[0])),
         verdicts.memory(figures, peak_is_of(device)),
         verdicts.kept_tensors(growth(job, first[:1])),
     ]

@@ -15,6 +15,7 @@ from visiontrain.checks.kinds import KINDS
 from visiontrain.checks.preflight import PHASE, Preflight
 from visiontrain.checks.rows import FAIL, NOTE, PASS, duration
 from visiontrain.data.labels import Finding
+from visiontrain.training.plan import counted
 
 SCHEMA_VERSION = 1
 SHOWN = 3  # findings of a kind on the screen
@@ -32,7 +33,7 @@ def data_text(report: DataReport) -> str:
     faults = len(report.faults)
     notes = len(report.findings) - faults
     lines.append(
-        f"  {_count(faults, 'fault')}, {_count(notes, 'note')} in {duration(report.seconds)}; no file was changed"
+        f"  {counted(faults, 'fault')}, {counted(notes, 'note')} in {duration(report.seconds)}; no file was changed"
     )
     for kind, found in groupby(report.findings, key=lambda finding: finding.kind):
         lines += ["", *_kind(kind, list(found), root, width)]
@@ -61,7 +62,7 @@ def preflight_text(found: Preflight) -> str:
     names, values = (max(len(getattr(row, field)) for row in found.rows) for field in ("name", "value"))
     lines = [
         "",
-        f"Preflight: {_count(found.epoch.windows + 1, 'window')} run and thrown away, {duration(found.seconds)} in all",
+        f"Preflight: {counted(found.epoch.windows + 1, 'window')} run and thrown away, {duration(found.seconds)} in all",
     ]
     for row in found.rows:
         head = f"  {_MARK[row.verdict]}  {row.name:<{names}}  {row.value:>{values}}  "
@@ -73,8 +74,8 @@ def preflight_text(found: Preflight) -> str:
 
 def summary(report: DataReport, found: Preflight | None, not_run: str) -> str:
     """The last line: what it all comes to."""
-    tried = f"the preflight was not run ({not_run})" if not found else f"{_count(len(found.failed), 'failed check')}"
-    return f"\n{_count(len(report.faults), 'fault')} in the data, {tried}."
+    tried = f"the preflight was not run ({not_run})" if not found else f"{counted(len(found.failed), 'failed check')}"
+    return f"\n{counted(len(report.faults), 'fault')} in the data, {tried}."
 
 
 _MARK = {PASS: "pass ", FAIL: "FAIL ", NOTE: "note "}
@@ -114,10 +115,6 @@ def as_json(report: DataReport, found: Preflight | None, not_run: str, settings:
 def _extremes(counts: dict[str, int]) -> str:
     most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
     return f", from {counts[least]} of {least} to {counts[most]} of {most}" if len(counts) > 1 else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _width() -> int:

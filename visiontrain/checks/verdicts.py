@@ -12,6 +12,19 @@ from visiontrain.training.plan import Plan
 from visiontrain.training.schedule import Schedule
 
 
+def of_windows(seen: Sequence[Seen], plan: Plan, schedule: Schedule, made_again: bool) -> list[Row]:
+    """All that is asked of the windows themselves; ``made_again`` as in ``same_samples``."""
+    return [
+        same_samples(seen, plan, made_again),
+        boundaries(seen, plan),
+        same_parameters(seen),
+        gradients_finite(seen),
+        effect(seen),
+        update_counts(seen),
+        schedule_follows(seen, schedule),
+    ]
+
+
 def same_samples(seen: Sequence[Seen], plan: Plan, made_again: bool) -> Row:
     """Is each position dealt once, where the plan has it, and is its picture the same whoever makes it?
 

@@ -23,7 +23,7 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import allocate_state, build_optimizer
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.update import apply_update
-from visiontrain.training.window import accumulate_window
+from visiontrain.training.window import accumulate_window, provisional_weights
 
 ON_CPU = 16
 MARGIN = 0.1  # of what is within reach stays free: for fragments, and for batches that are more crowded still
@@ -191,7 +191,7 @@ class Probe:
             micro_batches,
             ranks=self.ranks,
             precision=self.precision,
-            provisional=2.0 ** np.ceil(np.log2(len(micro_batches[0].targets) + 1)),
+            provisional=provisional_weights(self.model.loss_terms, micro_batches[0].targets, 1),
         )
         apply_update(self.optimizer, sums, self.model.term_parameters(), self.precision)
         self.ema.update(self.model, 0.5)

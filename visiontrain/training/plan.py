@@ -238,12 +238,12 @@ class Plan:
 
     def _headline(self) -> str:
         window = (
-            f"{_count(self.batch // self.ranks, 'image')} x {_count(self.accumulate, 'micro-batch')}"
-            f" x {_count(self.ranks, 'rank')} = {_count(self.images_per_update, 'image')} per update (nbs {self.nbs})"
+            f"{counted(self.batch // self.ranks, 'image')} x {counted(self.accumulate, 'micro-batch')}"
+            f" x {counted(self.ranks, 'rank')} = {counted(self.images_per_update, 'image')} per update (nbs {self.nbs})"
         )
         epoch = (
-            f"; {_count(self.images, 'image')} = {_count(self.micro_batches_per_epoch, 'micro-batch')}"
-            f" = {_count(self.updates_per_epoch, 'update')} per epoch"
+            f"; {counted(self.images, 'image')} = {counted(self.micro_batches_per_epoch, 'micro-batch')}"
+            f" = {counted(self.updates_per_epoch, 'update')} per epoch"
         )
         decay = f"; weight decay {self.weight_decay:g} x {self.images_per_update}/{self.nbs}"
         return window + (epoch if self.images else "") + decay
@@ -255,33 +255,33 @@ class Plan:
             why = f"batch {self.batch} is nearest to nbs {self.nbs} without accumulation"
         else:
             why = f"batch {self.batch} does not divide nbs {self.nbs}"
-        says = f"An update sees {_count(self.images_per_update, 'image')}, not {self.nbs}: {why}"
+        says = f"An update sees {counted(self.images_per_update, 'image')}, not {self.nbs}: {why}"
         if not self.images:
             return says + "."
         at_nbs = replace(self, batch=self.nbs, ranks=1, accumulate=1, images_per_update=self.nbs)
         return (
-            f"{says}; {_count(self.updates_per_epoch, 'update')} per epoch, at {self.nbs} {at_nbs.updates_per_epoch}."
+            f"{says}; {counted(self.updates_per_epoch, 'update')} per epoch, at {self.nbs} {at_nbs.updates_per_epoch}."
         )
 
     def _ramp_sentence(self) -> str:
         if self.accumulate == 1 or self.warmup_epochs == 0:
             return ""
-        span = f"over the first {_count(self.warmup_epochs, 'epoch')}"
+        span = f"over the first {counted(self.warmup_epochs, 'epoch')}"
         grow = f"Windows grow from {self.batch} to {self.images_per_update} images {span}"
         if not self.images:
             return grow + "."
         if self.warmup_epochs >= self.epochs:
-            grow += f", which the run of {_count(self.epochs, 'epoch')} does not outlast"
-        return f"{grow}; the whole run has {_count(self.updates, 'update')}."
+            grow += f", which the run of {counted(self.epochs, 'epoch')} does not outlast"
+        return f"{grow}; the whole run has {counted(self.updates, 'update')}."
 
     def _tail_sentence(self) -> str:
         if not self.images or not (rest := self.images % self.images_per_update):
             return ""
         if self.last_window == "drop":
-            return f"The last {_count(rest, 'image')} of an epoch's order are left out (last_window=drop)."
+            return f"The last {counted(rest, 'image')} of an epoch's order are left out (last_window=drop)."
         if self.images < self.images_per_update:
-            return f"An epoch has fewer images than a window: its one update sees {_count(rest, 'image')}."
-        return f"The last window of an epoch holds {_count(rest, 'image')} and is exact for them (last_window=use)."
+            return f"An epoch has fewer images than a window: its one update sees {counted(rest, 'image')}."
+        return f"The last window of an epoch holds {counted(rest, 'image')} and is exact for them (last_window=use)."
 
 
 def make_plan(
@@ -351,12 +351,13 @@ def _check_drop(plan: Plan) -> None:
     if plan.images and plan.last_window == "drop" and not plan._epoch(plan.epochs - 1):
         smaller = replace(plan, last_window="use")
         raise ConfigError(
-            f"last_window=drop: an epoch of {_count(plan.images, 'image')} is shorter than a window of"
+            f"last_window=drop: an epoch of {counted(plan.images, 'image')} is shorter than a window of"
             f" {plan.images_per_update}, so nothing would be left to train on; use last_window=use"
-            f" ({_count(smaller.updates_per_epoch, 'update')} per epoch) or a smaller nbs"
+            f" ({counted(smaller.updates_per_epoch, 'update')} per epoch) or a smaller nbs"
         )
 
 
-def _count(number: float, noun: str) -> str:
+def counted(number: float, noun: str) -> str:
+    """``1 image``, ``2 images``."""
     plural = noun + ("es" if noun.endswith("ch") and noun != "epoch" else "s")
     return f"{number:.15g} {noun if number == 1 else plural}"

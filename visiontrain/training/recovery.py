@@ -113,7 +113,7 @@ def remedies(state: TrainState, config: TrainConfig, device: torch.device) -> li
     found = ["close other programs that hold memory of this device"]
     if device.type == "cuda" and not config.amp:
         found.append("amp=true: most activations in 16 bits")
-    if config.leaves().get("checkpoint_blocks") is False:
+    if not config.checkpoint_blocks:
         found.append("checkpoint_blocks=true: activations of a block are computed again instead of kept")
     if "exp_avg_sq" in next(iter(state.optimizer.state.values()), {}):
         saved = state_bytes(state.optimizer) / 2 / 2**20

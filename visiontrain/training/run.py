@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -19,17 +17,16 @@ from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.loader import EvaluationLoader, evaluation_loader, training_loader, worker_count
-from visiontrain.data.sampler import WindowSampler, permutation
+from visiontrain.data.loader import evaluation_loader, training_loader, worker_count
+from visiontrain.data.sampler import WindowSampler
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.losses import LOSSES
-from visiontrain.memory import Phases, peak_is_of
+from visiontrain.memory import Phases
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model
-from visiontrain.nn.norm import norm_layers
 from visiontrain.record.events import (
     EvaluationProgress,
     EvaluationStarted,
@@ -41,21 +38,23 @@ from visiontrain.record.events import (
 )
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
-from visiontrain.training.autobatch import BatchChoice, find_batch
-from visiontrain.training.checkpoint import About, TrainState, restore, versions
+from visiontrain.training.autobatch import find_batch
+from visiontrain.training.checkpoint import About, TrainState, restore
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
 from visiontrain.training.fit import Job, fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
-from visiontrain.training.optimizer import Choice, allocate_state, build_optimizer, choose_optimizer
+from visiontrain.training.optimizer import allocate_state, build_optimizer, choose_optimizer
 from visiontrain.training.pictures import first_batches
-from visiontrain.training.plan import Plan, make_plan
-from visiontrain.training.precision import Precision, choose_precision
+from visiontrain.training.plan import make_plan
+from visiontrain.training.precision import choose_precision
 from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.resume import Resumed, resume
-from visiontrain.training.schedule import horizon, lr_factor, schedule_of
+from visiontrain.training.schedule import horizon, schedule_of
+from visiontrain.training.setup import Setup, is_deterministic
 from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
+from visiontrain.training.telling import facts, notices, sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +65,6 @@ class RunResult:
     metrics: dict[str, float]
     outcome: str
     per_class: dict[str, dict[str, float | int | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What is known before the first window."""
-
-    config: TrainConfig
-    folder: Path
-    ranks: Ranks
-    train: Index
-    val: Index
-    val_loader: EvaluationLoader
-    plan: Plan
-    optimizer: Choice
-    precision: Precision
-    resumed: Resumed | None
-    statistics: BatchNormPolicy = AS_IT_IS
-    auto: BatchChoice | None = None
-
-    @property
-    def workers(self) -> int:
-        return worker_count(self.config.workers)
-
-    @property
-    def deterministic(self) -> bool:
-        return _deterministic(self.config, self.ranks)
 
 
 def train(
@@ -153,7 +126,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     auto = None
     if config.batch == AUTO:
         model = partial(model_with, config, train_index.names, normalisation_of(config, ranks.size, None).norm)
-        auto = find_batch(config, train_index, ranks, model, deterministic=_deterministic(config, ranks))
+        auto = find_batch(config, train_index, ranks, model, deterministic=is_deterministic(config, ranks))
         config = replace(config, batch=auto.batch)
     plan = make_plan(
         batch=config.batch,
@@ -179,10 +152,6 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     precision = choose_precision(ranks.device, config.amp)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, worker_count(config.workers))
     return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, auto=auto)
-
-
-def _deterministic(config: TrainConfig, ranks: Ranks) -> bool:
-    return ranks.device.type == "cpu" if config.deterministic is None else config.deterministic
 
 
 def read_with_bar(description: Description, split: str) -> Index:
@@ -331,128 +300,6 @@ def score(setup: Setup, model: Detector, record: Callable[[Event], None], state:
     for text in result.notices:
         record(Notice(text, "warning"))
     return result
-
-
-def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
-    """The plan in sentences that a person can check, before anything is trained."""
-    config, choice = setup.config, setup.optimizer
-    origin = "from scratch" if from_scratch(config) else f"from {config.model}"
-    device = setup.ranks.device
-    again = ", activations computed again block by block (checkpoint_blocks)" if config.checkpoint_blocks else ""
-    what = device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    data = (
-        f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
-        f"{setup.val.targets}, {len(setup.train.names)} classes"
-    )
-    return (
-        f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}{again}",
-        f"{config.data}: {data}",
-        *([setup.auto.sentence()] if setup.auto else []),
-        *setup.plan.sentences(),
-        f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
-        f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
-    )
-
-
-def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
-    """What run.json holds before the first window (accumulation.md, section 10); on resume, what was so far."""
-    config, plan, optim, model = setup.config, setup.plan, setup.optimizer.config, state.model
-    return {
-        "batch": plan.batch,
-        "nbs": plan.nbs,
-        "weight_decay": plan.weight_decay,
-        "seed": config.seed,
-        "settings": config.leaves(),
-        "micro_batch": plan.batch // plan.ranks,
-        "accumulate": plan.accumulate,
-        "ranks": plan.ranks,
-        "images_per_update": plan.images_per_update,
-        "updates_planned": plan.updates,
-        "images_planned": plan.images_planned,
-        "ramp": {"from": 1, "to": plan.accumulate, "images": plan.warmup_images},
-        "weight_decay_used": plan.weight_decay_used,
-        "precision": setup.precision.name,
-        "normalisation": plan.normalisation.record(norm_layers(model)),
-        "reduction": "none (one rank)",
-        "last_window": {"policy": plan.last_window, "images_left_out": left_out(setup)},
-        "optimizer": {
-            "kind": optim.optimizer,
-            "lr0": optim.lr0,
-            "lr_factor": lr_factor(optim.lr_scale, plan.images_per_update),
-            "momentum": optim.momentum,
-            "warmup_bias_lr": optim.warmup_bias_lr,
-            "reason": setup.optimizer.reason,
-        },
-        "ema": {"horizon_images": horizon(plan.images_planned).images, "share": horizon(plan.images_planned).share},
-        "deterministic": setup.deterministic,
-        "shrinks": list(state.shrinks),
-        "positions": dict(state.ledger.closed),
-        **({"batch_auto": setup.auto.facts()} if setup.auto else {}),
-        "model": model.description() | {"parameters": model.parameter_count()},
-        "versions": versions(),
-        "device": {
-            "kind": setup.ranks.device.type,
-            "name": device_name(setup.ranks.device),
-            "threads": torch.get_num_threads(),
-            "workers": setup.workers,
-        },
-        "memory": {"of": peak_is_of(setup.ranks.device)},
-        "data": {
-            "file": str(load_description(config.data).file),
-            "fingerprint": setup.train.fingerprint,
-            "val_fingerprint": setup.val.fingerprint,
-            "images": len(setup.train),
-            "targets": setup.train.targets,
-            "val_images": len(setup.val),
-            "val_targets": setup.val.targets,
-            "findings": len(setup.train.findings) + len(setup.val.findings),
-        },
-    }
-
-
-def device_name(device: torch.device) -> str:
-    """The GPU's name; of a CPU what the platform tells."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return platform.processor() or platform.machine()
-
-
-def left_out(setup: Setup) -> dict[str, list[str]]:
-    """Paths of the images that last_window=drop leaves out, by epoch (1-based)."""
-    plan, index = setup.plan, setup.train
-    if plan.last_window == "use":
-        return {}
-    named = {}
-    for epoch in range(plan.epochs):
-        dealt = plan.windows(epoch)[-1][1]
-        order = permutation(setup.config.seed, epoch, len(index))
-        named[str(epoch + 1)] = [index.path(int(i)) for i in order[dealt:]]
-    return named
-
-
-def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
-    """What a person should know before the first window: faults in plan and data, what resuming changes."""
-    for warning in setup.plan.warnings():
-        yield Notice(warning, "warning")
-    findings = [*setup.train.findings, *setup.val.findings]
-    if findings:
-        path = setup.folder / "data_findings.txt"
-        write_text(path, "\n".join(map(str, findings)) + "\n")
-        first = "; ".join(map(str, findings[:3]))
-        yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
-    if setup.resumed:
-        yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
-        if state.shrinks:
-            yield Notice(
-                f"It ran out of memory before: micro-batches of {state.micro_batch}, {state.validation_batch} images at a "
-                "time in validation, as when it stopped."
-            )
-        for change in setup.resumed.changes:
-            yield Notice(f"Changed on resume: {change}")
-        if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
-            yield Notice(
-                "The training data have changed since the checkpoint: the run goes on with them as they are.", "warning"
-            )
 
 
 def _same_data(resumed: Resumed, train_index: Index) -> None:

@@ -1,0 +1,48 @@
+"""What is known of a run before its first window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from visiontrain.config.schema import TrainConfig
+from visiontrain.data.index import Index
+from visiontrain.data.loader import EvaluationLoader, worker_count
+from visiontrain.distributed import Ranks
+from visiontrain.training.autobatch import BatchChoice
+from visiontrain.training.optimizer import Choice
+from visiontrain.training.plan import Plan
+from visiontrain.training.precision import Precision
+from visiontrain.training.resume import Resumed
+from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is known before the first window."""
+
+    config: TrainConfig
+    folder: Path
+    ranks: Ranks
+    train: Index
+    val: Index
+    val_loader: EvaluationLoader
+    plan: Plan
+    optimizer: Choice
+    precision: Precision
+    resumed: Resumed | None
+    statistics: BatchNormPolicy = AS_IT_IS
+    auto: BatchChoice | None = None
+
+    @property
+    def workers(self) -> int:
+        return worker_count(self.config.workers)
+
+    @property
+    def deterministic(self) -> bool:
+        return is_deterministic(self.config, self.ranks)
+
+
+def is_deterministic(config: TrainConfig, ranks: Ranks) -> bool:
+    """As set; by default on the CPU, where it costs nothing."""
+    return ranks.device.type == "cpu" if config.deterministic is None else config.deterministic

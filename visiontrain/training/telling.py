@@ -1,0 +1,144 @@
+"""What a run says before its first window: the plan in sentences, the facts of run.json, what a person should know."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from visiontrain.data.description import load_description
+from visiontrain.data.sampler import permutation
+from visiontrain.memory import peak_is_of
+from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import norm_layers
+from visiontrain.record.events import Notice
+from visiontrain.record.files import write_text
+from visiontrain.training.checkpoint import TrainState, versions
+from visiontrain.training.plan import counted
+from visiontrain.training.schedule import horizon, lr_factor
+from visiontrain.training.setup import Setup
+from visiontrain.training.start import from_scratch
+
+
+def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
+    """The plan in sentences that a person can check, before anything is trained."""
+    config, choice = setup.config, setup.optimizer
+    origin = "from scratch" if from_scratch(config) else f"from {config.model}"
+    device = setup.ranks.device
+    again = ", activations computed again block by block (checkpoint_blocks)" if config.checkpoint_blocks else ""
+    what = device_name(device) if device.type == "cuda" else f"cpu, {counted(torch.get_num_threads(), 'thread')}"
+    data = (
+        f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
+        f"{setup.val.targets}, {len(setup.train.names)} classes"
+    )
+    return (
+        f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}{again}",
+        f"{config.data}: {data}",
+        *([setup.auto.sentence()] if setup.auto else []),
+        *setup.plan.sentences(),
+        f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
+        f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
+    )
+
+
+def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
+    """What run.json holds before the first window (accumulation.md, section 10); on resume, what was so far."""
+    config, plan, optim, model = setup.config, setup.plan, setup.optimizer.config, state.model
+    return {
+        "batch": plan.batch,
+        "nbs": plan.nbs,
+        "weight_decay": plan.weight_decay,
+        "seed": config.seed,
+        "settings": config.leaves(),
+        "micro_batch": plan.batch // plan.ranks,
+        "accumulate": plan.accumulate,
+        "ranks": plan.ranks,
+        "images_per_update": plan.images_per_update,
+        "updates_planned": plan.updates,
+        "images_planned": plan.images_planned,
+        "ramp": {"from": 1, "to": plan.accumulate, "images": plan.warmup_images},
+        "weight_decay_used": plan.weight_decay_used,
+        "precision": setup.precision.name,
+        "normalisation": plan.normalisation.record(norm_layers(model)),
+        "reduction": "none (one rank)",
+        "last_window": {"policy": plan.last_window, "images_left_out": left_out(setup)},
+        "optimizer": {
+            "kind": optim.optimizer,
+            "lr0": optim.lr0,
+            "lr_factor": lr_factor(optim.lr_scale, plan.images_per_update),
+            "momentum": optim.momentum,
+            "warmup_bias_lr": optim.warmup_bias_lr,
+            "reason": setup.optimizer.reason,
+        },
+        "ema": {"horizon_images": horizon(plan.images_planned).images, "share": horizon(plan.images_planned).share},
+        "deterministic": setup.deterministic,
+        "shrinks": list(state.shrinks),
+        "positions": dict(state.ledger.closed),
+        **({"batch_auto": setup.auto.facts()} if setup.auto else {}),
+        "model": model.description() | {"parameters": model.parameter_count()},
+        "versions": versions(),
+        "device": {
+            "kind": setup.ranks.device.type,
+            "name": device_name(setup.ranks.device),
+            "threads": torch.get_num_threads(),
+            "workers": setup.workers,
+        },
+        "memory": {"of": peak_is_of(setup.ranks.device)},
+        "data": {
+            "file": str(load_description(config.data).file),
+            "fingerprint": setup.train.fingerprint,
+            "val_fingerprint": setup.val.fingerprint,
+            "images": len(setup.train),
+            "targets": setup.train.targets,
+            "val_images": len(setup.val),
+            "val_targets": setup.val.targets,
+            "findings": len(setup.train.findings) + len(setup.val.findings),
+        },
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name; of a CPU what the platform tells."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+def left_out(setup: Setup) -> dict[str, list[str]]:
+    """Paths of the images that last_window=drop leaves out, by epoch (1-based)."""
+    plan, index = setup.plan, setup.train
+    if plan.last_window == "use":
+        return {}
+    named = {}
+    for epoch in range(plan.epochs):
+        dealt = plan.windows(epoch)[-1][1]
+        order = permutation(setup.config.seed, epoch, len(index))
+        named[str(epoch + 1)] = [index.path(int(i)) for i in order[dealt:]]
+    return named
+
+
+def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
+    """What a person should know before the first window: faults in plan and data, what resuming changes."""
+    for warning in setup.plan.warnings():
+        yield Notice(warning, "warning")
+    findings = [*setup.train.findings, *setup.val.findings]
+    if findings:
+        path = setup.folder / "data_findings.txt"
+        write_text(path, "\n".join(map(str, findings)) + "\n")
+        first = "; ".join(map(str, findings[:3]))
+        yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    if setup.resumed:
+        yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
+        if state.shrinks:
+            yield Notice(
+                f"It ran out of memory before: micro-batches of {state.micro_batch}, {state.validation_batch} images at a "
+                "time in validation, as when it stopped."
+            )
+        for change in setup.resumed.changes:
+            yield Notice(f"Changed on resume: {change}")
+        if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
+            yield Notice(
+                "The training data have changed since the checkpoint: the run goes on with them as they are.", "warning"
+            )
