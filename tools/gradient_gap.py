@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from visiontrain.batch import Batch, collate
+from visiontrain.checks import equality
+from visiontrain.checks.equality import Pieces, relative
 from visiontrain.config.schema import LossConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
@@ -29,8 +31,6 @@ from visiontrain.models import build_model
 from visiontrain.models.detector import Detector
 from visiontrain.nn.norm import batch_norms, freeze_batch_norm
 from visiontrain.training.precision import Precision
-from visiontrain.training.update import normalise
-from visiontrain.training.window import accumulate_window, provisional_weights
 
 CPU = torch.device("cpu")
 MICRO_BATCHES = (16, 8, 4, 2, 1)
@@ -136,22 +136,9 @@ def compare(model: Detector, batch: Batch) -> list[Row]:
 
 def gradient(model: Detector, micro_batches: Sequence[Batch]) -> Tensor:
     """The window's gradient, flattened, in float64."""
-    model.zero_grad(set_to_none=True)
-    targets = sum(len(part.targets) for part in micro_batches)
-    sums = accumulate_window(
-        model,
-        LOSSES[model.loss](LossConfig()),
-        micro_batches,
-        ranks=Ranks(CPU),
-        precision=Precision(CPU, next(model.parameters()).dtype),
-        provisional=provisional_weights(model.loss_terms, targets, len(micro_batches)),
-    )
-    normalise(sums, model.term_parameters())
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double()
-
-
-def relative(a: Tensor, b: Tensor) -> float:
-    return float((a - b).norm() / b.norm())
+    pieces = Pieces(LOSSES[model.loss](LossConfig()), Ranks(CPU))
+    precision = Precision(CPU, next(model.parameters()).dtype)
+    return equality.gradient(pieces, model, micro_batches, precision).vector.double()
 
 
 def say(settings: Settings, batch: Batch) -> None:

@@ -13,18 +13,16 @@ project. The settings of the search are ``nbs=64 imgsz=160 epochs=20`` unless ot
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.results import answer, exit_with, rows_of, store
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
-from visiontrain.errors import ConfigError, VisionTrainError
-from visiontrain.record.files import write_json
+from visiontrain.errors import ConfigError
 from visiontrain.training.run import train
 from visiontrain.training.statistics import BatchNormPolicy
 
@@ -79,30 +77,17 @@ def run(asked: Asked) -> dict[str, Any]:
     """Train; the result as it is printed and stored."""
     config, statistics = asked.config, asked.statistics
     result = train(config, statistics=statistics)
-    measured = json.loads((result.folder / "run.json").read_text(encoding="utf-8"))["measured"]
-    last = measured["metrics"]["last"]
-    row = {
+    own = {
         "policy": asked.policy,
         "nominal": statistics.nominal_images,
         "reestimate": statistics.reestimate_images,
-        **{name: getattr(config, name) for name in ("data", "batch", "nbs", "imgsz", "epochs", "seed")},
-        "ap": result.metrics["ap"],
-        "ap50": result.metrics["ap50"],
-        "best_epoch": measured["metrics"]["best"]["epoch"],
-        "last_ap": last["ap"],
-        "last_ap50": last["ap50"],
-        "seconds": measured["seconds"],
-        "folder": str(result.folder),
     }
-    write_json(result.folder / RESULT, row)
-    return row
+    return store(result, RESULT, config, ("data", "batch", "nbs", "imgsz", "epochs", "seed"), own)
 
 
 def table(folder: Path) -> str:
     """A markdown table of all runs of a project: one row per configuration, the mean over its seeds and their range."""
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"*/{RESULT}"))]
-    if not rows:
-        raise ConfigError(f"table={folder}: no */{RESULT} there; train with policy=... project={folder} first")
+    rows = rows_of(folder, RESULT)
     alike: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         alike[tuple(row[axis] for axis in AXES)].append(row)
@@ -120,14 +105,8 @@ def _range(values: Sequence[float]) -> str:
 
 
 def main(words: Sequence[str]) -> None:
-    if len(words) == 1 and words[0].startswith("table="):
-        print(table(Path(words[0].removeprefix("table="))))
-    else:
-        print(json.dumps(run(read_words(words))), flush=True)
+    answer(words, lambda given: run(read_words(given)), table)
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except VisionTrainError as error:
-        sys.exit(f"{error}")
+    exit_with(main)

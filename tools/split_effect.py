@@ -14,9 +14,7 @@ in its folder; ``table`` reads those of a project. The settings are ``nbs=16 img
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,16 +23,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tools.results import answer, exit_with, rows_of, store
 from visiontrain.batch import Targets
 from visiontrain.config.files import to_yaml
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.errors import ConfigError, VisionTrainError
+from visiontrain.errors import ConfigError
 from visiontrain.losses import LOSSES, DetectionLoss, LossSum, Term
 from visiontrain.nn.head import HeadOutput
-from visiontrain.record.files import write_json
 from visiontrain.training.run import train
 
 SETTINGS = {"nbs": "16", "imgsz": "192", "epochs": "30", "norm": "batch", "plots": "false"}
@@ -118,29 +116,13 @@ def run(config: TrainConfig, keep: str, denominator: str) -> dict[str, Any]:
     criterion = {"window": DetectionLoss, "micro_batch": OwnDenominator}[denominator]
     with patch.dict(LOSSES, {"detection": criterion}):
         result = train(replace(config, data=str(data)))
-    measured = json.loads((result.folder / "run.json").read_text(encoding="utf-8"))["measured"]
-    last = measured["metrics"]["last"]
-    row = {
-        "keep": keep,
-        "denominator": denominator,
-        **{name: getattr(config, name) for name in ("data", "norm", "batch", "nbs", "imgsz", "epochs", "seed")},
-        "ap": result.metrics["ap"],
-        "ap50": result.metrics["ap50"],
-        "best_epoch": measured["metrics"]["best"]["epoch"],
-        "last_ap": last["ap"],
-        "last_ap50": last["ap50"],
-        "seconds": measured["seconds"],
-        "folder": str(result.folder),
-    }
-    write_json(result.folder / RESULT, row)
-    return row
+    settings = ("data", "norm", "batch", "nbs", "imgsz", "epochs", "seed")
+    return store(result, RESULT, config, settings, {"keep": keep, "denominator": denominator})
 
 
 def table(folder: Path) -> str:
     """A markdown table of a project's runs: a row for each norm, denominator and seed, a column of AP for each batch."""
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"*/{RESULT}"))]
-    if not rows:
-        raise ConfigError(f"table={folder}: no */{RESULT} there; train with denominator=... project={folder} first")
+    rows = rows_of(folder, RESULT)
     batches = sorted({row["batch"] for row in rows}, reverse=True)
     found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = defaultdict(dict)
     for row in rows:
@@ -158,14 +140,8 @@ def _score(row: dict[str, Any] | None) -> str:
 
 
 def main(words: Sequence[str]) -> None:
-    if len(words) == 1 and words[0].startswith("table="):
-        print(table(Path(words[0].removeprefix("table="))))
-    else:
-        print(json.dumps(run(*read_words(words))), flush=True)
+    answer(words, lambda given: run(*read_words(given)), table)
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except VisionTrainError as error:
-        sys.exit(f"{error}")
+    exit_with(main)
