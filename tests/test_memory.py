@@ -20,6 +20,7 @@ from visiontrain.memory import (
     is_out_of_memory,
     resident_bytes,
 )
+from visiontrain.record.sinks.table import gigabytes
 
 CPU = torch.device("cpu")
 
@@ -116,6 +117,12 @@ def test_a_phase_has_its_own_peak_and_the_highest_stays():
     assert phases.peak >= during >= figures["large"]["peak"]  # but the run's peak never falls
     assert phases.facts()["memory"]["phases"]["cpu"] == figures
     assert "large" in phases.sentence()
+
+
+def test_a_gigabyte_is_that_of_the_epoch_s_line():
+    phases = Phases(CPU)
+    phases.figures["first forward"] = {"peak": 1_436_811_264}
+    assert f"first forward {gigabytes(1_436_811_264)}".removesuffix(" GB") in phases.sentence()
 
 
 def test_where_the_peak_cannot_be_set_back_the_figures_say_so(monkeypatch):

@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> None:
     config = parse_words(TrainConfig, [word for word in words if word.split("=", 1)[0] not in own])
     result = measure(config, int(own.get("windows", 6)))
     print(f"{config.model}, {config.imgsz} px, batch {config.batch}, {torch.get_num_threads()} threads")
-    print(f"{result['images_per_second']:.1f} images/s in training, peak memory {result['peak_bytes'] / 2**30:.2f} GB")
+    print(f"{result['images_per_second']:.1f} images/s in training, peak memory {result['peak_bytes'] / 1e9:.2f} GB")
     for name, share in result["shares"].items():
         print(f"{name:>12}  {100 * share:5.1f} %")
     print(f"{result['validation_images_per_second']:.1f} images/s in validation")

@@ -186,7 +186,7 @@ def shrink() -> str:
     assert shrinks, "128 pictures of 640 x 640 fitted into 4 GB: nothing was tried"
     assert measured["positions"] == {"applied": measured["images_seen"]}, measured["positions"]
     assert record["computed"]["images_per_update"] == 128
-    return f"{shrinks}, {measured['positions']}, peak {measured['memory']['peak'] / 2**30:.2f} GB"
+    return f"{shrinks}, {measured['positions']}, peak {measured['memory']['peak'] / 1e9:.2f} GB"
 
 
 def batch_auto() -> str:

@@ -55,8 +55,8 @@ def main(words: Sequence[str]) -> None:
         result = json.loads(said.stdout.splitlines()[-1])
         peaks.append(result["peak"])
         rises.append(result["peak"] - result["phases"]["baseline"])
-        figures = ", ".join(f"{name} {peak / 2**20:.1f}" for name, peak in result["phases"].items())
-        print(f"A={accumulate:>3}: peak {result['peak'] / 2**20:.1f} MB ({figures}; {result['of']})", flush=True)
+        figures = ", ".join(f"{name} {peak / 1e6:.1f}" for name, peak in result["phases"].items())
+        print(f"A={accumulate:>3}: peak {result['peak'] / 1e6:.1f} MB ({figures}; {result['of']})", flush=True)
     print(
         f"ratio of the peaks {peaks[-1] / peaks[0]:.4f}, of their rises above the baseline {rises[-1] / rises[0]:.4f}"
     )

@@ -154,7 +154,7 @@ class Phases:
 
     def sentence(self) -> str:
         """The phases so far in a line, peaks in GB."""
-        peaks = ", ".join(f"{name} {figures['peak'] / 2**30:.2f}" for name, figures in self.figures.items())
+        peaks = ", ".join(f"{name} {figures['peak'] / 1e9:.2f}" for name, figures in self.figures.items())
         return f"Memory in GB: {peaks} ({peak_is_of(self.device)}, highest in each phase)."
 
     def _read(self) -> dict[str, int]:

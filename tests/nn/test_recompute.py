@@ -96,5 +96,5 @@ def test_at_least_a_third_less_is_kept(norm):
     plain = kept_bytes(model, images)
     model.checkpoint_blocks = True
     again = kept_bytes(model, images)
-    print(f"{norm}: {plain / 2**20:.1f} MB kept, with checkpoint_blocks {again / 2**20:.1f} MB")
+    print(f"{norm}: {plain / 1e6:.1f} MB kept, with checkpoint_blocks {again / 1e6:.1f} MB")
     assert again <= plain * 2 / 3

@@ -52,10 +52,10 @@ class BatchChoice:
         if not self.tried:
             return f"batch=auto finds the largest batch that fits on CUDA and has no meaning on the CPU: {self.batch} is used."
         told = ", ".join(
-            f"{t.batch} needs {'more than there is' if t.said else f'{t.peak / 2**30:.2f} GB'}" for t in self.tried[-3:]
+            f"{t.batch} needs {'more than there is' if t.said else f'{t.peak / 1e9:.2f} GB'}" for t in self.tried[-3:]
         )
         return (
-            f"batch=auto: {self.batch} (measured windows, crowded pictures: {told}; {self.within / 2**30:.2f} GB are within "
+            f"batch=auto: {self.batch} (measured windows, crowded pictures: {told}; {self.within / 1e9:.2f} GB are within "
             f"reach, {MARGIN:.0%} of them stay free)."
         )
 
@@ -130,9 +130,9 @@ def choose(tried: Sequence[Tried], within: int, of: str) -> BatchChoice:
     fitting = [t.batch for t in tried if _fits(t, within)]
     if fitting:
         return BatchChoice(max(fitting), within, tuple(tried))
-    needs = tried[0].said or f"it needs {tried[0].peak / 2**20:.0f} MB"
+    needs = tried[0].said or f"it needs {tried[0].peak / 1e6:.0f} MB"
     raise OutOfMemory(
-        f"batch=auto: with {of} not even batch={tried[0].batch} fits into {within / 2**20:.0f} MB, of which {MARGIN:.0%} "
+        f"batch=auto: with {of} not even batch={tried[0].batch} fits into {within / 1e6:.0f} MB, of which {MARGIN:.0%} "
         f"stay free ({needs}). Use a smaller imgsz or a smaller model, close other programs on this device, or give "
         "batch= yourself to try without the margin."
     )

@@ -78,9 +78,9 @@ def half_done(said: str, last: Path) -> OutOfMemory:
 def nothing_smaller(state: TrainState, config: TrainConfig, phases: Phases, said: str, last: Path) -> OutOfMemory:
     """The error for a micro-batch of one image that does not fit: where the bytes are, and what would help."""
     rows = where_bytes_are(state, phases)
-    table = "\n".join(f"  {name:<12} {size / 2**20:>9.1f} MB  {how}" for name, size, how in rows)
+    table = "\n".join(f"  {name:<12} {size / 1e6:>9.1f} MB  {how}" for name, size, how in rows)
     helps = "\n".join(f"  {remedy}" for remedy in remedies(state, config, phases.device))
-    within = available_bytes(phases.device) / 2**20
+    within = available_bytes(phases.device) / 1e6
     return OutOfMemory(
         f"one image of {config.imgsz} x {config.imgsz} pixels does not fit ({said}).\n"
         f"{within:.0f} MB are within reach of this process on {phases.device} (measured). Where they went:\n{table}\n"
@@ -104,7 +104,7 @@ def where_bytes_are(state: TrainState, phases: Phases) -> list[tuple[str, int, s
         )
     peak = phases.peak
     rest = max(peak - sum(size for _, size, _ in rows), 0)
-    rows.append(("activations", rest, f"computed: peak of {peak / 2**20:.1f} MB, measured, less the rows above"))
+    rows.append(("activations", rest, f"computed: peak of {peak / 1e6:.1f} MB, measured, less the rows above"))
     return rows
 
 
@@ -116,7 +116,7 @@ def remedies(state: TrainState, config: TrainConfig, device: torch.device) -> li
     if not config.checkpoint_blocks:
         found.append("checkpoint_blocks=true: activations of a block are computed again instead of kept")
     if "exp_avg_sq" in next(iter(state.optimizer.state.values()), {}):
-        saved = state_bytes(state.optimizer) / 2 / 2**20
+        saved = state_bytes(state.optimizer) / 2 / 1e6
         found.append(
             f"optimizer=SGD: half of the optimizer's state, {saved:.1f} MB (another learning rate goes with it)"
         )
