@@ -27,7 +27,6 @@ from visiontrain.training.window import accumulate_window, provisional_weights
 
 ON_CPU = 16
 MARGIN = 0.1  # of what is within reach stays free: for fragments, and for batches that are more crowded still
-MOST_NOMINAL = 4  # batches of at most so many times nbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,11 @@ class BatchChoice:
     within: int = 0
     tried: tuple[Tried, ...] = ()
 
+    @property
+    def largest(self) -> bool:
+        """Whether memory would have had room for more."""
+        return self.batch == self.tried[-1].batch
+
     def sentence(self) -> str:
         """For the plan."""
         if not self.tried:
@@ -56,7 +60,7 @@ class BatchChoice:
         )
         return (
             f"batch=auto: {self.batch} (measured windows, crowded pictures: {told}; {self.within / 1e9:.2f} GB are within "
-            f"reach, {MARGIN:.0%} of them stay free)."
+            f"reach, {MARGIN:.0%} of them stay free{'; larger ones would be more than nbs or the data' * self.largest})."
         )
 
     def facts(self) -> dict[str, Any]:
@@ -101,13 +105,10 @@ def search(config: TrainConfig, index: Index, ranks: Ranks, build: Callable[[], 
 
 
 def candidates(nbs: int, images: int, ranks: int = 1) -> list[int]:
-    """Batches worth trying, ascending: divisors of nbs, so that an update sees nbs images, then nbs doubled and doubled
-    again; multiples of ``ranks``, and none larger than the data set where there is a smaller one."""
-    sizes = [n for n in range(1, nbs + 1) if nbs % n == 0]
-    while sizes[-1] < MOST_NOMINAL * nbs:
-        sizes.append(2 * sizes[-1])
-    shared = [n for n in sizes if n % ranks == 0] or [ranks]
-    return [n for n in shared if n <= images] or shared[:1]
+    """Batches worth trying, ascending: the divisors of nbs, with which an update takes nbs images and no more; multiples of
+    ``ranks``, and none larger than the data set where there is a smaller one."""
+    sizes = [n for n in range(ranks, nbs + 1, ranks) if nbs % n == 0] or [ranks]
+    return [n for n in sizes if n <= images] or sizes[:1]
 
 
 def try_all(sizes: Sequence[int], try_batch: Callable[[int], int | NoRoom], within: int) -> list[Tried]:
