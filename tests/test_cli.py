@@ -179,6 +179,14 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     assert said.startswith("visiontrain: ") and "Traceback" not in said
 
 
+def test_a_reader_that_has_read_enough_is_no_fault():
+    child = subprocess.Popen(
+        [sys.executable, "-m", "visiontrain", "help", "train"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    child.stdout.close()  # as head does after its lines
+    assert child.stderr.read() == "" and child.wait() == 1
+
+
 def test_a_fault_of_ours_shows_its_traceback():
     code = (
         "import sys, visiontrain.api as api, visiontrain.cli as cli\n"

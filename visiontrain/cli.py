@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -27,7 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read, as head does, has read enough; nothing is left to say at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return VisionTrainError.exit_code
     except VisionTrainError as error:
         print(f"visiontrain: {error}", file=sys.stderr)
         return error.exit_code

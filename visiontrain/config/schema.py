@@ -147,7 +147,7 @@ class TrainConfig(_Checked):
     epochs: int = setting(100, "passes over the training images", low=1)
     batch: int = setting(
         16,
-        "images per micro-batch, what one forward pass sees; auto: the largest that fits on CUDA, 16 on the CPU",
+        "images per micro-batch, what one forward pass sees; auto: the largest divisor of nbs that fits on CUDA, 16 on the CPU",
         low=1,
         words={"auto": AUTO},
     )
