@@ -181,7 +181,10 @@ def test_exit_codes(error, code, monkeypatch, capsys):
 
 def test_a_reader_that_has_read_enough_is_no_fault():
     child = subprocess.Popen(
-        [sys.executable, "-m", "visiontrain", "help", "train"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "visiontrain", "help", "train"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     child.stdout.close()  # as head does after its lines
     assert child.stderr.read() == "" and child.wait() == 1

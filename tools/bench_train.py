@@ -82,7 +82,7 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
     description = load_description(config.data)
     index = read_split(description, "train")
     torch.manual_seed(config.seed)
-    norm = normalisation_of(config, 1, None).norm
+    norm = normalisation_of(config).norm
     model = model_with(config, index.names, norm).to(device, memory_format=torch.channels_last).train()
     ema = EMA(model)  # before the model is wrapped: it copies all that is set on it
     clock = Clock(device)

@@ -68,7 +68,7 @@ def measure(config: TrainConfig, accumulate: int, windows: int) -> dict[str, obj
     device = choose_device(config.device)
     index = read_split(load_description(config.data), "train")
     dataset = TrainSet(index, config.imgsz, config.augment, config.seed, epochs=1000)
-    norm = normalisation_of(config, 1, None).norm
+    norm = normalisation_of(config).norm
     model = model_with(config, index.names, norm).to(device, memory_format=torch.channels_last).train()
     ema, criterion, precision = EMA(model), LOSSES[model.loss](config.loss), choose_precision(device, config.amp)
     optimizer = build_optimizer(model, replace(config.optim, optimizer="AdamW", lr0=1e-4), 5e-4)

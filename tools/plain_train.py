@@ -46,7 +46,7 @@ def plain_train(config: TrainConfig) -> Detector:
         epochs=config.epochs,
         weight_decay=config.optim.weight_decay,
         warmup_epochs=config.optim.warmup_epochs,
-        normalisation=choose_norm(config.norm, images=config.batch),
+        normalisation=choose_norm(config.norm),
     )
     print(*plan.sentences(), sep="\n")
 

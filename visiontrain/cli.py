@@ -95,7 +95,7 @@ def _plan(words: list[str]) -> int:
     from visiontrain import api
 
     plan = api.run_plan(config)
-    print("\n".join([*plan.sentences(), *plan.warnings()]))
+    print("\n".join(plan.sentences()))
     print("These are counts; they say nothing about memory or speed.")
     if config.format == "json":
         print(json.dumps(plan.facts(), allow_nan=False))

@@ -31,39 +31,24 @@ from visiontrain.training.statistics import AS_IT_IS
 torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize(
-    ("images", "ranks", "start", "expected"),
-    [
-        (1, 1, "", "group"),
-        (2, 1, "", "group"),
-        (3, 1, "", "batch"),
-        (16, 1, "", "batch"),
-        (2, 1, "batch", "frozen"),
-        (2, 1, "frozen", "frozen"),
-        (3, 1, "batch", "batch"),
-        (3, 1, "frozen", "batch"),
-        (2, 2, "", "batch"),
-        (1, 1, "group", "group"),
-        (64, 1, "group", "group"),
-    ],
-)
-def test_the_table(images, ranks, start, expected):
-    chosen = choose_norm("auto", images=images, ranks=ranks, start=start)
-    assert chosen.norm == expected
+@pytest.mark.parametrize("start", ["", "batch", "group", "frozen"])
+def test_auto_swaps_nothing(start):
+    """Measured: BatchNorm was ahead of both others with micro-batches of one and two images, too."""
+    chosen = choose_norm("auto", start)
+    assert chosen.norm == (start or "batch") and not chosen.swapped
     assert chosen.reason.startswith("norm=auto: ")
-    assert chosen.swapped == (expected != (start or "batch"))
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize("start", ["", "batch", "group", "frozen"])
 def test_what_was_asked_for_is_done(norm, start):
-    assert choose_norm(norm, images=1, start=start) == Normalisation(norm, f"norm={norm}", start)
+    assert choose_norm(norm, start) == Normalisation(norm, f"norm={norm}", start)
 
 
 @pytest.mark.parametrize(("start", "why"), [("", "from scratch has none"), ("group", "GroupNorm, which has none")])
 def test_nothing_is_frozen_where_no_statistics_are(start, why):
     with pytest.raises(ConfigError, match=why) as caught:
-        choose_norm("frozen", images=8, start=start)
+        choose_norm("frozen", start)
     assert "norm=group" in str(caught.value) and "model=" in str(caught.value)
 
 
@@ -81,7 +66,7 @@ def test_every_swap_has_its_sentence():
     assert told["group", ""] == "GroupNorm (why) in place of BatchNorm."
     assert told["group", "group"] == "GroupNorm (why), as in the checkpoint."
     assert "statistics are used and stay" in told["frozen", "batch"]
-    assert told["batch", ""] == "BatchNorm sees micro-batches of 8 images; no accumulation changes that."
+    assert told["batch", ""] == "BatchNorm sees 8 images at a time; no accumulation changes that."
 
 
 def test_names_are_those_of_the_layers():
@@ -120,7 +105,7 @@ def kinds(model: nn.Module) -> list[str]:
 
 
 def test_a_decision_is_said_recorded_stored_and_kept(settings, monkeypatch):
-    """norm=auto with two images: GroupNorm, in model and average; resume, val and model= have it without deciding."""
+    """GroupNorm, in model and average; resume, val and model= have it without deciding."""
     events, jobs = [], []
     begin = recipe.begin
 
@@ -135,12 +120,12 @@ def test_a_decision_is_said_recorded_stored_and_kept(settings, monkeypatch):
 
     monkeypatch.setattr(recipe, "begin", watched)
     with pytest.raises(Interrupted):
-        go({**settings, "name": "run"}, stop)
+        go({**settings, "norm": "group", "name": "run"}, stop)
     folder = jobs[0].folder
     state = jobs[0].state
     assert norm_of(state.model) == "group" and kinds(state.model) == kinds(state.ema.model)
     (started,) = [e for e in events if isinstance(e, RunStarted)]
-    assert "GroupNorm (norm=auto: from scratch, micro-batches of 2 images) in place of BatchNorm." in started.plan
+    assert "GroupNorm (norm=group) in place of BatchNorm." in started.plan
     assert not [e for e in events if isinstance(e, Notice) and "BatchNorm" in e.text]
 
     def never(*arguments, **named):
@@ -158,7 +143,7 @@ def test_a_decision_is_said_recorded_stored_and_kept(settings, monkeypatch):
             "from": "BatchNorm",
             "to": "GroupNorm",
             "layers": kinds(load_model(last)).count("GroupNorm"),
-            "reason": "norm=auto: from scratch, micro-batches of 2 images",
+            "reason": "norm=group",
         }
     ]
     assert read_checkpoint(last)["model"]["norm"] == "group"
@@ -166,10 +151,8 @@ def test_a_decision_is_said_recorded_stored_and_kept(settings, monkeypatch):
 
 
 def test_a_start_from_a_checkpoint_keeps_what_can_be_kept(settings, monkeypatch):
-    notices = []
-    folder = go({**settings, "norm": "batch"}, lambda e: notices.append(e) if isinstance(e, Notice) else None)
-    (warning,) = [n.text for n in notices if n.level == "warning" and "norm=group" in n.text]  # BN-03
-    assert warning in json.loads((folder / "run.json").read_text())["warnings"]
+    folder = go(settings)
+    assert read_checkpoint(folder / "weights" / "last.pt")["model"]["norm"] == "batch"
     best = folder / "weights" / "best.pt"
     weights = read_checkpoint(best)["weights"]
     states = []
@@ -181,10 +164,11 @@ def test_a_start_from_a_checkpoint_keeps_what_can_be_kept(settings, monkeypatch)
 
     monkeypatch.setattr(recipe, "fit", watched)
     started = {**settings, "model": str(best)}
-    go(started)
+    frozen = go({**started, "norm": "frozen"})
     go({**started, "norm": "group"})
-    frozen = go({**started, "batch": 4, "norm": "frozen"})
+    go({**started, "model": str(frozen / "weights" / "best.pt")})
     assert [norm for norm, _ in states] == ["frozen", "group", "frozen"]
+    states.pop()  # auto went on with the frozen ones, whose scales and shifts have learned
     for norm, state in states:
         assert state.keys() <= weights.keys()
         assert len(state) == len(weights) - (0 if norm == "frozen" else 3 * sum("running_var" in k for k in weights))
@@ -201,7 +185,7 @@ def test_a_checkpoint_written_before_there_was_a_choice_goes_on_as_it_is(tmp_pat
     content = {"model": {"norm": "batch"}, "plan": {"images": 13}}
     config = build(TrainConfig, {"data": "x", "batch": 2})
     resumed = Resumed(tmp_path / "last.pt", content, tmp_path, config, ())
-    assert normalisation_of(config, 1, resumed) == Normalisation("batch", "as the run began")
+    assert normalisation_of(config, resumed) == Normalisation("batch", "as the run began")
 
 
 def test_an_unknown_normalisation_in_a_checkpoint_is_named():
@@ -225,7 +209,7 @@ def test_one_value_has_no_variance(changes, refused, settings):
     config = build(TrainConfig, {**settings, "norm": "batch", "imgsz": 32, **changes})
     plan = make_plan(
         batch=config.batch, nbs=4, images=13, epochs=1, weight_decay=0.0, warmup_epochs=0.0,
-        last_window=config.last_window, normalisation=normalisation_of(config, 1, None),
+        last_window=config.last_window, normalisation=normalisation_of(config),
     )  # fmt: skip
     with pytest.raises(ConfigError, match="norm=group") if refused else nullcontext():
         model_to_train(config, ["a"], plan, None, AS_IT_IS)

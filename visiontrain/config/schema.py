@@ -157,7 +157,7 @@ class TrainConfig(_Checked):
     )
     norm: str = setting(
         "auto",
-        "normalisation; auto decides by the images of a micro-batch, frozen keeps a checkpoint's statistics",
+        "normalisation; auto: as the weights were trained, BatchNorm from scratch; frozen keeps a checkpoint's statistics",
         choices=("auto", "batch", "group", "frozen"),
         check=_norm_problem,
     )

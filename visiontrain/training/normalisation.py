@@ -1,4 +1,4 @@
-"""Which normalisation a run trains with: decided once, at its start, from numbers alone. No torch."""
+"""Which normalisation a run trains with: decided once, at its start, from the settings and the checkpoint. No torch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from visiontrain.errors import ConfigError
 
-FEW_IMAGES = 2  # per rank: as few, and norm=auto leaves BatchNorm
-NOISY_BELOW = 6  # images per rank: fewer, and BatchNorm gets a warning
+FEW_BELOW = 6  # images per rank: fewer, and the plan names the remedies for BatchNorm too
 WANTS_SENTENCE_BELOW = 16  # images per rank: fewer, and the plan names what BatchNorm sees
+REMEDIES = " Where scores fall behind, norm=group does without statistics, and norm=frozen keeps a checkpoint's."
 LAYERS = {"batch": "BatchNorm", "group": "GroupNorm", "frozen": "frozen BatchNorm"}
 
 
@@ -43,19 +43,10 @@ class Normalisation:
             return f"{told} in place of the checkpoint's {LAYERS[self.start]}: {kept} are kept."
         if self.norm == "group":
             return f"{told}, as in the checkpoint." if self.start else f"{told} in place of BatchNorm."
-        if accumulate > 1 and NOISY_BELOW <= images < WANTS_SENTENCE_BELOW:
-            return f"BatchNorm sees micro-batches of {images} images; no accumulation changes that."
-        return ""
-
-    def warning(self, images: int) -> str:
-        """What to do where BatchNorm sees too few ``images`` (per rank), else ""."""
-        if self.norm != "batch" or images >= NOISY_BELOW:
+        if images >= (WANTS_SENTENCE_BELOW if accumulate > 1 else FEW_BELOW):
             return ""
-        return (
-            f"BatchNorm sees {images} image{'s' * (images > 1)} at a time, fewer than {NOISY_BELOW}: its statistics are noisy, "
-            "and accumulation does not help, because it never shows it more. norm=group does without statistics; "
-            "norm=frozen keeps those of a checkpoint (model=path/best.pt); a larger batch makes them better."
-        )
+        seen = f"BatchNorm sees {images} image{'s' * (images > 1)} at a time; no accumulation changes that."
+        return seen + REMEDIES * (images < FEW_BELOW)
 
     def facts(self) -> dict[str, Any]:
         """As a map, for JSON and the checkpoint; ``Normalisation(**facts)`` is the inverse."""
@@ -70,13 +61,14 @@ class Normalisation:
 BATCH_NORM = Normalisation()
 
 
-def choose_norm(norm: str, *, images: int, ranks: int = 1, start: str = "") -> Normalisation:
+def choose_norm(norm: str, start: str = "") -> Normalisation:
     """Decide ``norm=auto``, and whether what was asked for can be had.
+
+    ``auto`` keeps what the weights were trained with, and takes BatchNorm from scratch, at any batch: with micro-batches of
+    one and two images it trained better than GroupNorm, and better than frozen statistics (docs/accumulation.md).
 
     Args:
         norm: the setting: auto, batch, group or frozen.
-        images: of a micro-batch on each rank, as configured.
-        ranks: data-parallel processes; with several, statistics are averaged over them and BatchNorm stays.
         start: normalisation of the checkpoint that the run starts from; "" from scratch.
 
     Raises:
@@ -90,11 +82,6 @@ def choose_norm(norm: str, *, images: int, ranks: int = 1, start: str = "") -> N
         )
     if norm != "auto":
         return Normalisation(norm, f"norm={norm}", start)
-    if start == "group":
-        return Normalisation("group", "norm=auto: the weights were trained with it", start)
-    seen = f"micro-batches of {images} image{'s' * (images > 1)}"
-    if ranks > 1 or images > FEW_IMAGES:
-        return Normalisation("batch", f"norm=auto: {seen}", start)
     if start:
-        return Normalisation("frozen", f"norm=auto: from trained weights, {seen}", start)
-    return Normalisation("group", f"norm=auto: from scratch, {seen}", start)
+        return Normalisation(start, "norm=auto: the weights were trained with it", start)
+    return Normalisation("batch", "norm=auto: from scratch")

@@ -179,11 +179,6 @@ class Plan:
         ]
         return tuple(sentence for sentence in told if sentence)
 
-    def warnings(self) -> tuple[str, ...]:
-        """What a person should change, with the remedy."""
-        warning = self.normalisation.warning(self.batch // self.ranks)
-        return (warning,) if warning else ()
-
     def facts(self) -> dict[str, Any]:
         """The plan as numbers, for JSON. ``weight_decay`` is the one used; what follows from images is None without them."""
         known = self.images > 0

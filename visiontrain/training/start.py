@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from visiontrain.config.schema import AUTO, TrainConfig
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
@@ -16,7 +16,7 @@ from visiontrain.training.resume import Resumed
 from visiontrain.training.statistics import BatchNormPolicy, scale_momentum
 
 
-def normalisation_of(config: TrainConfig, ranks: int, resumed: Resumed | None) -> Normalisation:
+def normalisation_of(config: TrainConfig, resumed: Resumed | None = None) -> Normalisation:
     """As decided when the run began; else from the settings and, where it starts from a checkpoint, the checkpoint's own.
 
     Raises:
@@ -27,10 +27,7 @@ def normalisation_of(config: TrainConfig, ranks: int, resumed: Resumed | None) -
         stored = {"norm": resumed.content["model"]["norm"], "reason": "as the run began"}
         return Normalisation(**resumed.content["plan"].get("normalisation", stored))
     start = "" if from_scratch(config) else read_checkpoint(config.model)["model"]["norm"]
-    batch = (
-        config.nbs if config.batch == AUTO else config.batch
-    )  # while it is searched for, a batch is taken to be large
-    return choose_norm(config.norm, images=batch // ranks, ranks=ranks, start=start)
+    return choose_norm(config.norm, start)
 
 
 def model_to_train(

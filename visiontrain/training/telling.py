@@ -121,8 +121,6 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
 
 def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
     """What a person should know before the first window: faults in plan and data, what resuming changes."""
-    for warning in setup.plan.warnings():
-        yield Notice(warning, "warning")
     findings = [*setup.train.findings, *setup.val.findings]
     if findings:
         path = setup.folder / "data_findings.txt"
