@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from visiontrain.boxes import at_least_float32
 from visiontrain.nn.conv import Conv
 
+START = 2.0  # cells from the centre to each side of a fresh head's boxes
+
 
 @dataclass(frozen=True, slots=True)
 class HeadOutput:
@@ -72,9 +74,14 @@ class Detect(nn.Module):
         self.initialise_biases()
 
     def initialise_biases(self) -> None:
-        """Boxes start two cells wide on each side; about five objects are expected in a picture of 640 x 640."""
+        """Boxes start two cells wide on each side; about five objects are expected in a picture of 640 x 640.
+
+        The bins get the geometric distribution of that mean. With equal biases, whatever their value, all bins are equally
+        likely and boxes start 7.5 cells wide on each side: small objects overlap them by nothing, so they are no targets.
+        """
+        start = torch.arange(self.reg_max) * math.log(START / (START + 1))
         for box, cls, stride in zip(self.cv2, self.cv3, self.strides, strict=True):
-            nn.init.constant_(box[-1].bias, 2.0)
+            box[-1].bias.data.copy_(start.repeat(4))
             nn.init.constant_(cls[-1].bias, math.log(5 / self.nc / (640 / stride) ** 2))
 
     def forward(self, features: Sequence[Tensor]) -> HeadOutput | DetectorOutput:
