@@ -33,7 +33,7 @@ def test_its_own_denominator_gives_the_mean_of_quotients(sizes):
     assert relative(ours.gradient, expected) <= 1e-12
     window = run_window(world, parts, provisional=4.0)
     assert relative(window.gradient, gradient_by_hand(world, world.batch())) <= 1e-12
-    assert relative(ours.gradient, window.gradient) > 0.01  # the difference that is to be measured
+    assert relative(ours.gradient, window.gradient) > 1e-3  # the difference that is to be measured
     quotients = [sum(run_window(world, [part]).sums.part_means.values()) * len(part) / 16 for part in parts]
     assert ours.sums.loss == pytest.approx(sum(quotients), rel=1e-9)
     assert sum(ours.sums.part_means.values()) == pytest.approx(ours.sums.loss, rel=1e-6)
