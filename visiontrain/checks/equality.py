@@ -112,9 +112,8 @@ def _divided_once(ratio: float, shares: Sequence[float], rest: float) -> Row:
 def _one_weight(worst: float, rest: float, weight: float, images: int, objects: int) -> Row:
     value = f"{worst:.1e}"
     what = f"{images} images with {objects} objects, cut 1, 2 and 4 times, float64, statistics frozen"
-    if (
-        weight < SPLITS[-1] and worst <= PARTLY_SINGLE
-    ):  # no weight is below 1, so that few objects hide a wrong division
+    # What divides is never below 1, so few objects hide a wrong division.
+    if weight < SPLITS[-1] and worst <= PARTLY_SINGLE:
         meaning = f"{what}: their weight of {weight:.2g} is too small to tell one division from several"
         return Row("weighted loss", NOTE, value, meaning, "", worst)
     if worst <= TOLERANCES["cpu", torch.float64]:
