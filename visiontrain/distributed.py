@@ -1,14 +1,68 @@
-"""The data-parallel ranks of a run. One process looks like a group of one."""
+"""The data-parallel ranks of a run, over torch.distributed. One process looks like a group of one."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from visiontrain.errors import ConfigError
+from visiontrain.errors import ConfigError, RankLost, VisionTrainError
+from visiontrain.memory import is_out_of_memory
+
+T = TypeVar("T")
+
+TIMEOUT = 600.0  # seconds that a rank waits for another
+BEAT = 1.0  # seconds between two signs of life
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a launcher put this process: ``rank`` of ``size``, ``local`` of ``local_size`` on this host.
+
+    ``bound``: the launcher shows each process its own accelerator alone.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+    local_size: int = 1
+    address: str = ""
+    port: int = 0
+    bound: bool = False
+
+
+def place(environment: Mapping[str, str] = os.environ) -> Place:
+    """Read it from the environment, of torchrun or of a Slurm step with several tasks; alone where there is neither.
+
+    Raises:
+        ConfigError: the environment contradicts itself.
+    """
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return _checked(
+            Place(
+                rank=int(environment["RANK"]),
+                size=int(environment["WORLD_SIZE"]),
+                local=int(environment.get("LOCAL_RANK", 0)),
+                local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)),
+                address=environment.get("MASTER_ADDR", ""),
+                port=int(environment.get("MASTER_PORT", 0)),
+            )
+        )
+    if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        return _checked(_slurm(environment))
+    return Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,33 +72,307 @@ class Ranks:
     device: torch.device
     rank: int = 0
     size: int = 1
+    place: Place = Place()
+    group: Group | None = field(default=None, repr=False)
+
+    @property
+    def main(self) -> bool:
+        """Is this the rank that writes and speaks?"""
+        return self.rank == 0
+
+    def on(self, device: torch.device) -> Ranks:
+        """The same rank, computing on this device."""
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        return replace(self, device=device)
 
     def sum_(self, tensor: Tensor) -> None:
-        """Sum over all ranks, in place; one rank holds the sum already."""
+        """Sum over all ranks, in place; every rank gets the same bits.
 
-    def any(self, flag: bool) -> bool:
-        """True on every rank if it is true on one; one rank has nobody else to ask."""
-        return flag
+        Raises:
+            RankLost: another rank did not come.
+        """
+        if self.group is not None:
+            self.group.meet(lambda: dist.all_reduce(tensor))
+
+    def gather(self, value: T) -> list[T]:
+        """What every rank gives, in the order of ranks, on every rank. For small values that can be pickled.
+
+        Raises:
+            RankLost: another rank did not come.
+        """
+        if self.group is None:
+            return [value]
+        found: list[Any] = [None] * self.size
+        self.group.meet(lambda: dist.all_gather_object(found, value))
+        return found
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Rank 0 does the work, however long it takes, and every rank gets what came of it.
+
+        Raises:
+            VisionTrainError: what the work raised, on every rank.
+            RankLost: another rank did not come.
+        """
+        if self.group is None:
+            return work()
+        result: list[Any] = [None, None]
+        if self.main:
+            try:
+                result[0] = work()
+            except VisionTrainError as error:
+                result[1] = error
+        self.group.turn(self.main)
+        self.group.meet(lambda: dist.broadcast_object_list(result, src=0))
+        if result[1] is not None:
+            result[1].told_by = 0
+            raise result[1]
+        return result[0]
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Keep gradients local in forward and backward; one rank has nothing to keep back."""
-        return nullcontext()
+        """Keep gradients local in forward and backward."""
+        return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
-def choose_device(name: str) -> torch.device:
-    """The device that ``device=`` means: auto, cpu, cuda, cuda:N or N.
+class Group:
+    """The process group, a store for signs of life, and who is where.
+
+    Args:
+        store: shared by all ranks.
+        rank, size: of this process.
+        timeout: seconds that a rank waits for another.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: float) -> None:
+        self.rank, self.size, self.timeout = rank, size, timeout
+        self.collectives = 0
+        self.hosts: list[str] = [""] * size
+        self._turns = 0
+        self._store, self._pulse = store.clone(), store.clone()
+        for client in (self._store, self._pulse):
+            client.set_timeout(timedelta(seconds=min(timeout, 30.0)))
+        self._over = threading.Event()
+        self._store.set(f"at/{rank}", "0")
+        self._store.set(f"beat/{rank}", "0")
+        self._thread = threading.Thread(target=self._beat, name="signs of life", daemon=True)
+        self._thread.start()
+
+    def meet(self, call: Callable[[], object]) -> None:
+        """Do something that needs every rank.
+
+        Raises:
+            RankLost: names who did not come.
+        """
+        self.collectives += 1
+        try:
+            self._store.set(f"at/{self.rank}", str(self.collectives))
+            call()
+        except RuntimeError as error:
+            if isinstance(error, VisionTrainError) or is_out_of_memory(error):
+                raise
+            raise self.lost(error) from error
+
+    def turn(self, mine: bool) -> None:
+        """Wait until rank 0 has done its work; as long as it is alive nobody loses patience."""
+        self._turns += 1
+        key = f"turn/{self._turns}"
+        try:
+            if mine:
+                self._store.set(key, "done")
+                return
+            heard, before = time.monotonic(), b""
+            while not self._store.check([key]):
+                now = self._store.get("beat/0")
+                if now != before:
+                    heard, before = time.monotonic(), now
+                if time.monotonic() - heard > self.timeout:
+                    raise RankLost(f"{self.who(0)} has given no sign of life for {self.timeout:g} s", (0,))
+                time.sleep(0.05)
+        except RuntimeError as error:
+            if isinstance(error, VisionTrainError):
+                raise
+            raise self.lost(error) from error
+
+    def lost(self, error: RuntimeError) -> RankLost:
+        """The error that says who is missing: no sign of life, or not where the others are."""
+        said = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        try:
+            ended = [r for r in range(self.size) if self._store.check([f"bye/{r}"])]
+            if ended:
+                words = self._store.get(f"bye/{ended[0]}").decode()
+                saved = self._store.check([f"saved/{ended[0]}"])
+                return RankLost(f"{self.who(ended[0])} ended: {words}", tuple(ended), saved)
+            before = self._read("beat")
+            time.sleep(5 * BEAT)
+            silent = tuple(r for r, (a, b) in enumerate(zip(before, self._read("beat"), strict=True)) if a == b)
+            behind = tuple(r for r, at in enumerate(self._read("at")) if int(at) < self.collectives)
+        except RuntimeError:
+            return RankLost(
+                f"the store that keeps the ranks together cannot be reached any more: its host, its process or the "
+                f"network is gone ({said})"
+            )
+        if silent:
+            return RankLost(f"{self._all(silent)} gave no sign of life for {5 * BEAT:g} s ({said})", silent)
+        if behind:
+            return RankLost(
+                f"{self._all(behind)} did not come within {self.timeout:g} s; the process is alive and busy or stuck ({said})",
+                behind,
+            )
+        return RankLost(f"the ranks lost each other ({said})")
+
+    def farewell(self, words: str, *, saved: bool = False) -> None:
+        """Tell the others why this rank ends; ``saved``: it has written the checkpoint of all.
+
+        A store that is gone has nobody to be told.
+        """
+        with suppress(RuntimeError):
+            if saved:
+                self._store.set(f"saved/{self.rank}", "")
+            if words:
+                self._store.set(f"bye/{self.rank}", words)
+
+    def who(self, rank: int) -> str:
+        """A rank with its host and process."""
+        return f"rank {rank} ({self.hosts[rank]})" if self.hosts[rank] else f"rank {rank}"
+
+    def close(self) -> None:
+        """End the signs of life."""
+        self._over.set()
+        self._thread.join(timeout=10)
+
+    def _all(self, ranks: tuple[int, ...]) -> str:
+        return " and ".join(self.who(rank) for rank in ranks)
+
+    def _read(self, what: str) -> list[bytes]:
+        found: list[bytes] = self._store.multi_get([f"{what}/{rank}" for rank in range(self.size)])
+        return found
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._over.wait(BEAT):
+            count += 1
+            try:
+                self._pulse.set(f"beat/{self.rank}", str(count))
+            except RuntimeError:  # the next collective will notice, in the main thread
+                return
+
+
+@contextmanager
+def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
+    """Join the other ranks of this run, and leave with them; alone where no launcher placed this process.
+
+    The device is the CPU until ``Ranks.on`` names another.
+
+    Args:
+        timeout: seconds that a rank waits for another.
 
     Raises:
-        ConfigError: the device is not there.
+        RankLost: a rank did not come.
     """
+    here = place()
+    cpu = torch.device("cpu")
+    if here.size == 1:
+        yield Ranks(cpu)
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    span = timedelta(seconds=timeout)
+    try:
+        store = _meeting_place(here, span)
+        dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=span)
+    except RuntimeError as error:
+        raise RankLost(
+            f"rank {here.rank} of {here.size} could not join the others at {here.address}:{here.port} within {timeout:g} s "
+            f"({str(error).strip().splitlines()[0][:200]}). Is the address reachable from this host, and were all ranks started?"
+        ) from error
+    group = Group(dist.PrefixStore("visiontrain", store), here.rank, here.size, timeout)
+    ranks = Ranks(cpu, here.rank, here.size, here, group)
+    try:
+        group.hosts = ranks.gather(f"host {socket.gethostname()}, process {os.getpid()}")
+        yield ranks
+        ranks.gather(None)  # nobody leaves while another still needs the store
+        dist.destroy_process_group()
+    except BaseException as error:
+        group.farewell(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        group.close()
+
+
+def devices_of(name: str) -> list[str]:
+    """The devices that ``device=`` lists, as words; one for one rank."""
+    return [word.strip() for word in name.split(",")]
+
+
+def choose_device(name: str, here: Place = Place()) -> torch.device:
+    """The device of this rank that ``device=`` means: auto, cpu, cuda, cuda:N or N, or a list with one for each rank.
+
+    Raises:
+        ConfigError: the device is not there, or the list has not one for each rank of this host.
+    """
+    words = devices_of(name)
+    if len(words) > 1:
+        if len(words) != here.local_size:
+            raise ConfigError(
+                f"device={name}: {len(words)} devices for {here.local_size} ranks on this host; give one for each, or auto"
+            )
+        return choose_device(words[here.local])
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name in ("auto", "cuda") and here.local_size > 1:
+        if not count and name == "auto":
+            return torch.device("cpu")
+        name = "cuda:0" if here.bound and count == 1 else f"cuda:{here.local}"
     if name == "auto":
-        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        return torch.device("cuda", 0) if count else torch.device("cpu")
     device = torch.device(f"cuda:{name}" if name.isdecimal() else name)
     if device.type != "cuda":
         return device
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = device.index or 0
     if index >= count:
         there = f"cuda:0 to cuda:{count - 1} are there" if count else "torch sees no CUDA device"
         raise ConfigError(f"device={name}: {there}. Use device=cpu, or device=auto to take what there is.")
     return torch.device("cuda", index)
+
+
+def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:
+    """The elastic launcher's store, which outlives a rank, where there is one; else rank 0 keeps it."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store, _, _ = next(iter(dist.rendezvous("env://", timeout=timeout)))
+        return store
+    return dist.TCPStore(here.address, here.port, here.size, here.rank == 0, timeout)
+
+
+def _checked(found: Place) -> Place:
+    if not (0 <= found.rank < found.size and 0 <= found.local < found.local_size):
+        raise ConfigError(f"the launcher's environment is wrong: rank {found.rank} of {found.size}")
+    if found.size > 1 and not (found.address and found.port):
+        raise ConfigError("the launcher's environment lacks MASTER_ADDR or MASTER_PORT: where the ranks meet")
+    return found
+
+
+def _slurm(environment: Mapping[str, str]) -> Place:
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
+    job = int(environment.get("SLURM_JOB_ID", 0))
+    counts = environment.get("SLURM_STEP_TASKS_PER_NODE", environment["SLURM_STEP_NUM_TASKS"])
+    return Place(
+        rank=int(environment["SLURM_PROCID"]),
+        size=int(environment["SLURM_STEP_NUM_TASKS"]),
+        local=int(environment.get("SLURM_LOCALID", 0)),
+        local_size=_tasks_per_node(counts)[int(environment.get("SLURM_NODEID", 0))],
+        address=environment.get("MASTER_ADDR") or first_host(nodes),
+        port=int(environment.get("MASTER_PORT") or 20000 + job % 20000),
+        bound=True,
+    )
+
+
+def _tasks_per_node(text: str) -> list[int]:
+    """``2(x3),1`` -> [2, 2, 2, 1]."""
+    found: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        found += [int(count)] * int(times or 1)
+    return found
+
+
+def first_host(nodes: str) -> str:
+    """The first name of a Slurm node list: ``gpu[03-05,09],cpu1`` -> ``gpu03``."""
+    head = re.match(r"([^,\[]*)(?:\[(\d+))?", nodes)
+    return (head[1] + (head[2] or "")) if head else ""

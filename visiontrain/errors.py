@@ -28,13 +28,31 @@ class WeightsError(VisionTrainError, ValueError):
 
 
 class OutOfMemory(VisionTrainError, RuntimeError):
-    """The work does not fit, and nothing smaller is left to try."""
+    """The work does not fit, and nothing smaller is left to try; ``largest`` are the images of the failed micro-batch."""
 
     exit_code = 5
+
+    def __init__(self, message: str, largest: int = 0) -> None:
+        super().__init__(message, largest)
+        self.largest = largest
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class TrainingStopped(VisionTrainError, RuntimeError):
     """Training cannot go on (ten windows in a row were not finite); the last good checkpoint stands."""
+
+
+class RankLost(VisionTrainError, RuntimeError):
+    """A rank of the run is gone or does not come: those in ``lost``; ``saved``: it wrote the checkpoint before it went."""
+
+    def __init__(self, message: str, lost: tuple[int, ...] = (), saved: bool = False) -> None:
+        super().__init__(message, lost, saved)
+        self.lost, self.saved = lost, saved
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Interrupted(VisionTrainError):

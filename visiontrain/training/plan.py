@@ -136,6 +136,15 @@ class Plan:
         """A window cut into micro-batches of ``batch`` consecutive positions; the last may be smaller."""
         return [(at, min(at + self.batch, stop)) for at in range(start, stop, self.batch)]
 
+    def shares(self, start: int, stop: int, rank: int) -> list[tuple[int, int]]:
+        """What one rank gets of a window: a slice of each micro-batch; those without an image are left out."""
+        cut = [_slice(at, end, rank, self.ranks) for at, end in self.micro_batches(start, stop)]
+        return [(at, end) for at, end in cut if end > at]
+
+    def passes(self, start: int, stop: int, micro_batch: int) -> int:
+        """Forward passes of the rank that gets most of a window (rank 0), at so many images each."""
+        return math.ceil(sum(end - at for at, end in self.shares(start, stop, 0)) / micro_batch)
+
     @property
     def updates_per_epoch(self) -> int:
         """Updates of an epoch after the warm-up."""
@@ -329,6 +338,12 @@ def make_plan(
     )
     _check_drop(plan)
     return plan
+
+
+def _slice(start: int, stop: int, rank: int, ranks: int) -> tuple[int, int]:
+    """One of ``ranks`` slices of consecutive positions; where they do not divide, earlier ranks get one more."""
+    images = stop - start
+    return start + math.ceil(rank * images / ranks), start + math.ceil((rank + 1) * images / ranks)
 
 
 def _check_ranks(batch: int, ranks: int) -> None:

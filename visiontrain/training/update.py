@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,10 +35,11 @@ def apply_update(
     reach: Mapping[str, Sequence[nn.Parameter]],
     precision: Precision,
     clip_norm: float = CLIP_NORM,
+    reduce: Callable[[WindowSums], None] = lambda sums: None,
 ) -> Update:
     """Turn the waiting sums into the window's gradient and step; a window that is not finite changes nothing.
 
-    Order: unscale, multiply, finite check, clip, optimizer step, scaler update, gradients to none.
+    Order: reduce over ranks, unscale, multiply, finite check, clip, optimizer step, scaler update, gradients to none.
 
     Args:
         optimizer: holds every parameter of ``reach``.
@@ -46,10 +47,15 @@ def apply_update(
         reach: the parameters of each loss term; a parameter belongs to one term.
         precision: as in ``accumulate_window``.
         clip_norm: largest norm of the whole gradient.
+        reduce: makes the waiting gradients those of all ranks (``Reduction.reduce``).
+
+    Raises:
+        RankLost: from ``reduce``; weights and optimizer are untouched.
     """
     if not sums.finite:
         optimizer.zero_grad(set_to_none=True)
         return Update(False, "non-finite loss", math.nan, False)
+    reduce(sums)
     scaler = precision.scaler
     if scaler:
         scaler.unscale_(optimizer)

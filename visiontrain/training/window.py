@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ from visiontrain.distributed import Ranks
 from visiontrain.errors import OutOfMemory
 from visiontrain.losses.sums import LossSum, require_loss_sum
 from visiontrain.memory import NoRoom, attempt
+from visiontrain.training.interrupt import Stop
 from visiontrain.training.precision import Precision
 
 Criterion = Callable[..., LossSum]
@@ -32,6 +35,10 @@ class WindowSums:
     """What the forward passes of a window added up to, over all ranks; the gradients wait in ``p.grad``.
 
     ``totals`` and ``weights`` are by term, ``parts`` by term and part; ``provisional`` is what each backward divided by.
+    ``positions`` are those of all images, in order; ``micro_batches`` are those of the rank that had most, ``passes`` all
+    forward passes. ``share`` is this rank's part of the images. ``reduced``: the gradients are those of all ranks already
+    (reduce=ddp); else each rank holds its own, and of the trainable parameters those numbered in ``touched`` have one on
+    some rank. ``behind``: forward passes that this rank had fewer than the one that had most.
     """
 
     totals: dict[str, float]
@@ -41,6 +48,12 @@ class WindowSums:
     images: int
     targets: int
     micro_batches: int
+    passes: int = 1
+    positions: tuple[int, ...] = ()
+    share: float = 1.0
+    behind: int = 0
+    reduced: bool = True
+    touched: frozenset[int] = frozenset()
 
     @property
     def finite(self) -> bool:
@@ -64,6 +77,22 @@ class WindowSums:
         return self.images * self.provisional[term] / max(self.weights[term], 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one rank tells the others at the end of its part of a window: numbers and words, never tensors."""
+
+    names: tuple[tuple[str, ...], ...] = ()
+    values: tuple[float, ...] = ()
+    provisional: dict[str, float] = field(default_factory=dict)
+    positions: tuple[int, ...] = ()
+    targets: int = 0
+    passes: int = 0
+    touched: frozenset[int] = frozenset()
+    no_room: str = ""
+    stop: bool = False
+    largest: int = 0
+
+
 def accumulate_window(
     model: nn.Module,
     criterion: Criterion,
@@ -74,33 +103,47 @@ def accumulate_window(
     provisional: Mapping[str, float] | float = 1.0,
     before: Callable[[Batch], None] = lambda batch: None,
     between: Callable[[], None] = lambda: None,
+    overlap: bool = False,
+    meets: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> WindowSums:
-    """Forward and backward of every micro-batch; no update, no normalisation.
+    """Forward and backward of every micro-batch of this rank; no update, no normalisation.
 
     Args:
-        model: in training mode, gradients empty.
+        model: in training mode, gradients empty; with ``overlap`` as DistributedDataParallel (``reduction.wrapped``).
         criterion: (outputs, targets) -> LossSum.
-        micro_batches: at least one, on the host or the device.
+        micro_batches: this rank's, on the host or the device; none where a window has too few images for it.
         ranks: who shares the window.
         precision: autocast and gradient scale.
-        provisional: by term, a power of two near the weight of one micro-batch; it changes no bit of the result while
-            nothing leaves the normal range.
+        provisional: by term, a power of two near the weight of one micro-batch, equal on all ranks; it changes no bit of
+            the result while nothing leaves the normal range.
         before: called with each micro-batch before its forward pass (reseeding, a progress bar).
         between: called after each loss, before its backward pass (reading the memory in use).
+        overlap: the last backward pass sums the gradients over the ranks as it goes; every rank must have a micro-batch.
+        meets: the passes themselves wait for the other ranks (synchronised BatchNorm, ``overlap``), so one that fails can
+            agree on nothing.
+        stop: with several ranks, asked between micro-batches (at the end alone where they ``meet``); true on one abandons
+            the window on all.
 
     Raises:
         TypeError: the criterion returned something else than LossSum.
-        OutOfMemory: here or on another rank. Gradients hold a part of the window and running statistics have moved; once
-            those are dropped and these restored, the same images can run again as smaller micro-batches.
+        OutOfMemory: here or on another rank; ``largest`` is the micro-batch that was too large. Gradients hold a part of
+            the window and running statistics have moved; once those are dropped and these restored, the same images can
+            run again as smaller micro-batches.
+        RankLost: another rank did not come; the same holds.
+        Stop: with several ranks, one was asked to stop; the same holds.
     """
+    sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
+    names: tuple[tuple[str, ...], ...] = ()
+    divisors: dict[str, float] = {}
 
-    def local_passes() -> tuple[Tensor, list[tuple[str, ...]], dict[str, float]]:
-        sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
-        names: list[tuple[str, ...]] = []
-        divisors: dict[str, float] = {}
-        for batch in micro_batches:
+    def passes() -> None:
+        nonlocal sums, names, divisors
+        for number, batch in enumerate(micro_batches, 1):
+            if ranks.size > 1 and not meets and stop():
+                return
             before(batch)
-            with ranks.no_sync(model):
+            with nullcontext() if overlap and number == len(micro_batches) else ranks.no_sync(model):
                 batch = batch.to(ranks.device, _input_dtype(model))
                 with precision.autocast():
                     outputs = model(batch.images)
@@ -112,23 +155,60 @@ def accumulate_window(
             names, row = _flatten(loss)
             sums = sums + row
             del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
-        return sums, names, divisors
 
-    local = attempt(local_passes)
-    said = local.said if isinstance(local, NoRoom) else ""
-    if ranks.any(bool(said)):
-        raise OutOfMemory(said or "another rank ran out of memory")
-    assert not isinstance(local, NoRoom)
-    sums, names, divisors = local
-    counts = torch.tensor(
-        [sum(map(len, micro_batches)), sum(len(b.targets) for b in micro_batches), len(micro_batches)],
-        dtype=torch.float64,
-        device=sums.device,
+    largest = max(map(len, micro_batches), default=0)
+    done = attempt(passes)
+    if isinstance(done, NoRoom):
+        if meets or ranks.size == 1:
+            raise OutOfMemory(done.said, largest)
+        part = _Part(no_room=done.said, largest=largest)
+    elif ranks.size > 1 and stop():
+        part = _Part(stop=True)
+    else:
+        part = _Part(
+            names=names,
+            values=tuple(sums.tolist()) if names else (),  # the window's first host synchronisation
+            provisional=divisors,
+            positions=tuple(position for batch in micro_batches for position in batch.positions),
+            targets=sum(len(batch.targets) for batch in micro_batches),
+            passes=len(micro_batches),
+            touched=_touched(model) if ranks.size > 1 and not overlap else frozenset(),
+        )
+    return _together(ranks.gather(part), ranks.rank, overlap)
+
+
+def _together(parts: Sequence[_Part], rank: int, reduced: bool) -> WindowSums:
+    """What the ranks told each other, added up in their order, so that every rank has the same bits."""
+    failed = [(number, part) for number, part in enumerate(parts) if part.no_room]
+    if failed:
+        number, part = failed[0]
+        said = part.no_room if number == rank else f"rank {number}: {part.no_room}"
+        raise OutOfMemory(said, max(p.largest for _, p in failed))
+    if any(part.stop for part in parts):
+        raise Stop
+    full = [part for part in parts if part.names]
+    values = [sum(column) for column in zip(*(part.values for part in full), strict=True)]
+    images = sum(len(part.positions) for part in parts)
+    return _named(
+        full[0].names,
+        values,
+        provisional=full[0].provisional,
+        images=images,
+        targets=sum(part.targets for part in parts),
+        micro_batches=max(part.passes for part in parts),
+        passes=sum(part.passes for part in parts),
+        positions=tuple(sorted(position for part in parts for position in part.positions)),
+        share=len(parts[rank].positions) / images,
+        behind=max(part.passes for part in parts) - parts[rank].passes,
+        reduced=reduced or len(parts) == 1,
+        touched=frozenset().union(*(part.touched for part in parts)),
     )
-    sums = torch.cat((sums, counts))
-    ranks.sum_(sums)
-    *values, images, targets, passes = sums.tolist()  # the window's first host synchronisation
-    return _named(names, values, divisors, int(images), int(targets), int(passes))
+
+
+def _touched(model: nn.Module) -> frozenset[int]:
+    """Which of the trainable parameters have a gradient, by their number."""
+    trainable = (p for p in model.parameters() if p.requires_grad)
+    return frozenset(number for number, p in enumerate(trainable) if p.grad is not None)
 
 
 def provisional_weights(terms: Sequence[str], targets: Targets | int, micro_batches: int) -> dict[str, float]:
@@ -179,23 +259,16 @@ def _input_dtype(model: nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters()), torch.float32)
 
 
-def _flatten(loss: LossSum) -> tuple[list[tuple[str, ...]], Tensor]:
+def _flatten(loss: LossSum) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
     """Names and detached float64 values of everything in a LossSum, in one order."""
     named: list[tuple[tuple[str, ...], Tensor]] = []
     for term, value in loss.terms.items():
         named += [(("total", term), value.total.detach()), (("weight", term), value.weight.detach())]
         named += [(("part", term, part), v.detach()) for part, v in loss.parts.get(term, {}).items()]
-    return [name for name, _ in named], torch.stack([value.double() for _, value in named])
+    return tuple(name for name, _ in named), torch.stack([value.double() for _, value in named])
 
 
-def _named(
-    names: Sequence[tuple[str, ...]],
-    values: Sequence[float],
-    provisional: dict[str, float],
-    images: int,
-    targets: int,
-    micro_batches: int,
-) -> WindowSums:
+def _named(names: Sequence[tuple[str, ...]], values: Sequence[float], **rest: Any) -> WindowSums:
     totals: dict[str, float] = {}
     weights: dict[str, float] = {}
     parts: dict[str, dict[str, float]] = {}
@@ -204,4 +277,4 @@ def _named(
             parts.setdefault(term, {})[part[0]] = value
         else:
             (totals if kind == "total" else weights)[term] = value
-    return WindowSums(totals, weights, parts, provisional, images, targets, micro_batches)
+    return WindowSums(totals, weights, parts, **rest)
