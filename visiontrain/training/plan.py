@@ -130,7 +130,11 @@ class Plan:
 
     def windows(self, epoch0: int) -> list[tuple[int, int]]:
         """Positions [start, stop) of each window of an epoch, counted from 0."""
-        return [window for stretch in self._epoch(epoch0) for window in stretch.windows()]
+        return list(self.each_window(epoch0))
+
+    def each_window(self, epoch0: int) -> Iterator[tuple[int, int]]:
+        """``windows`` one after the other, without a list."""
+        return (window for stretch in self._epoch(epoch0) for window in stretch.windows())
 
     def micro_batches(self, start: int, stop: int) -> list[tuple[int, int]]:
         """A window cut into micro-batches of ``batch`` consecutive positions; the last may be smaller."""
