@@ -9,6 +9,7 @@ Source:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -88,7 +89,9 @@ class Reduction:
 
 def wrapped(model: nn.Module, ranks: Ranks) -> DistributedDataParallel:
     """The model so that a backward pass sums gradients over the ranks; outside ``no_sync`` only."""
-    module = DistributedDataParallel(model, broadcast_buffers=False)
+    with warnings.catch_warnings():  # torch 2.14 has another name for it, which 2.9 does not know
+        warnings.simplefilter("ignore", FutureWarning)
+        module = DistributedDataParallel(model, broadcast_buffers=False)
     module.register_comm_hook(None, _sum_hook)
     return module
 
@@ -97,6 +100,10 @@ def _sum_hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Te
     """A sum and not torch's mean: one place divides, at the end of the window."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
+
+
+# Torch compares the annotations themselves; the import from __future__ made them strings.
+_sum_hook.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]})
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> list[tuple[Tensor, list[int]]]:
