@@ -138,6 +138,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
         last_window=config.last_window,
         ranks=ranks.size,
         normalisation=normalisation_of(config, resumed),
+        reduce=config.reduce,
     )
     choice = choose_optimizer(
         config.optim,
