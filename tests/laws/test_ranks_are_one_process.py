@@ -76,13 +76,7 @@ def window_of(ranks, world, shares, way, objects=MIXED):
             optimizer, sums, reach_of(model, world.term), full_precision(world.dtype), 1e9, reduction.reduce
         )
     assert update.applied
-    return (
-        optimizer.seen[-1],
-        sums.loss,
-        sums.positions,
-        Sent(len(sent.sizes), sum(sent.sizes)),
-        flat(model.parameters()),
-    )
+    return optimizer.seen[-1], sums.loss, sums.positions, Sent(len(sent.sizes), sum(sent.sizes)), flat(model.parameters())
 
 
 def all_windows(ranks, cases):

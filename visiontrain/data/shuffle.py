@@ -40,10 +40,10 @@ class Shuffle:
         return self.n
 
     @overload
-    def __getitem__(self, at: int) -> int: ...
+    def __getitem__(self, at: int | np.integer) -> int: ...
     @overload
     def __getitem__(self, at: np.ndarray) -> np.ndarray: ...
-    def __getitem__(self, at: int | np.ndarray) -> int | np.ndarray:
+    def __getitem__(self, at: int | np.integer | np.ndarray) -> int | np.ndarray:
         """The number at a position, or those at an array of positions, as int64.
 
         Raises:
