@@ -107,6 +107,18 @@ class Ranks:
         self.group.meet(lambda: dist.all_gather_object(found, value))
         return found
 
+    def collect(self, value: T) -> list[T]:
+        """What every rank gives, in the order of ranks, on rank 0; nothing on the others. For what is large.
+
+        Raises:
+            RankLost: another rank did not come.
+        """
+        if self.group is None:
+            return [value]
+        found: list[Any] = [None] * self.size
+        self.group.meet(lambda: dist.gather_object(value, found if self.main else None))
+        return found if self.main else []
+
     def first(self, work: Callable[[], T]) -> T:
         """Rank 0 does the work, however long it takes, and every rank gets what came of it.
 
@@ -132,6 +144,9 @@ class Ranks:
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+ALONE = Ranks(torch.device("cpu"))
 
 
 class Group:

@@ -166,7 +166,10 @@ class TrainConfig(_Checked):
     )
     imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
     device: str = setting("auto", "auto, cpu, cuda, cuda:N or N", check=_device_problem)
-    workers: int = setting(-1, "loader processes; auto: min(8, cores); 0: none", low=0, words={"auto": -1})
+    workers: int = setting(
+        -1, "loader processes of each rank; auto: its share of the cores, at most 8; 0: none", low=0, words={"auto": -1}
+    )
+    timeout: float = setting(600.0, "seconds that a rank waits for the others before it gives the run up", above=0)
     seed: int = setting(0, "seed of weights, order and augmentation", low=0, high=2**32 - 1)
     deterministic: bool | None = setting(
         None, "bit-equal runs; auto: on the CPU; on CUDA it costs speed", words={"auto": None}
