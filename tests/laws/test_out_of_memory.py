@@ -226,11 +226,11 @@ def test_the_update_itself_is_not_tried_twice(settings, monkeypatch):
     install(monkeypatch, Pressure())
     update, calls = transaction.apply_update, []
 
-    def failing(*arguments):
+    def failing(*arguments, **more):
         calls.append(arguments)
         if len(calls) == 3:
             raise cuda_says()
-        return update(*arguments)
+        return update(*arguments, **more)
 
     monkeypatch.setattr(transaction, "apply_update", failing)
     with pytest.raises(OutOfMemory, match="half done") as error:
