@@ -80,6 +80,11 @@ class Ranks:
         """Is this the rank that writes and speaks?"""
         return self.rank == 0
 
+    @property
+    def hosts(self) -> list[str]:
+        """Host and process of each rank."""
+        return self.group.hosts if self.group else []
+
     def on(self, device: torch.device) -> Ranks:
         """The same rank, computing on this device."""
         if device.type == "cuda":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from visiontrain.training import run as recipe
 from visiontrain.training import transaction
 from visiontrain.training.interrupt import Interrupt
 from visiontrain.training.precision import Precision
+from visiontrain.training.resume import resume
 
 NARROW = {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}}
 SETTINGS = {
@@ -44,10 +46,19 @@ class Seen:
     weights: torch.Tensor | None = None
     statistics: torch.Tensor | None = None
     metrics: dict = field(default_factory=dict)
+    folder: Path | None = None
+    told: tuple[str, ...] = ()
 
 
-def run_of(ranks, values, fails_on=None):
-    """A run in float64 with a narrow network, on this rank; ``fails_on`` (rank, pass) runs out of memory once."""
+class Cut(Exception):
+    """Ends a run where a power cut would."""
+
+
+def run_of(ranks, values, fails_on=None, cut_after=0):
+    """A run in float64 with a narrow network, on this rank.
+
+    ``fails_on`` (rank, pass) runs out of memory once; with ``cut_after`` it ends after so many windows.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: NARROW)
         patch.setattr(recipe, "choose_precision", lambda device, amp: Precision(device, torch.float64))
@@ -74,6 +85,8 @@ def run_of(ranks, values, fails_on=None):
                     raise error
                 before(batch)
 
+            if cut_after and len(seen.positions) == cut_after:
+                raise Cut
             sums = accumulate(*arguments, before=failing, **more)
             seen.positions.append(sums.positions)
             return sums
@@ -85,13 +98,18 @@ def run_of(ranks, values, fails_on=None):
                 seen.losses.append(sum(event.losses.values()))
                 seen.rates.append(event.lr)
 
-        setup = recipe.prepare(build(TrainConfig, SETTINGS | values), None, ranks)
+        given = build(TrainConfig, values if "resume" in values else SETTINGS | values)
+        resumed = resume(given) if given.resume else None
+        setup = recipe.prepare(resumed.config if resumed else given, resumed, ranks)
         job = recipe.begin(setup, note, Interrupt(alone=ranks.size == 1))
         try:
             loop.fit(job)
+        except Cut:
+            seen.folder = setup.folder
         finally:
             job.micro_batches.close()
             setup.val_loader.close()
+        seen.told = resumed.told(setup.plan) if resumed else ()
         seen.shrinks = job.state.shrinks
         seen.ledger = dict(job.state.ledger.closed)
         seen.metrics = job.state.best_metrics
@@ -171,3 +189,35 @@ def test_validation_is_shared_and_its_metrics_are_those_of_one(tiny, tmp_path):
     assert one.metrics
     for rank in run_on_ranks(3, run_of, common):
         assert rank.metrics == pytest.approx(one.metrics, rel=1e-9)
+
+
+def test_resumed_by_other_ranks_in_other_batches_the_images_of_an_update_stay(tiny, tmp_path):
+    """13 images, updates of 8 in the first epoch's middle: one process of 4, then two ranks of 1, then one of 8."""
+    common = {"data": str(tiny), "project": str(tmp_path), "epochs": 4, "batch": 4, "nbs": 8, "save_minutes": 1e-6}
+    whole = run_of(ALONE, common | {"name": "whole"})
+    first = run_of(ALONE, common | {"name": "cut"}, cut_after=3)
+    last = first.folder / "weights" / "last.pt"
+    (second, _) = run_on_ranks(2, run_of, {"resume": str(last), "batch": 2}, None, 2)
+    third = run_of(ALONE, {"resume": str(last), "batch": 8})
+    assert first.positions + second.positions + third.positions == whole.positions
+    assert relative(third.weights, whole.weights) <= 1e-9
+    assert second.told == (
+        "batch: 4 before, 2 from now on",
+        "ranks: 1 before, 2 from now on",
+        "an update still sees 8 images: learning rate, weight decay and schedule stay",
+    )
+
+
+def test_resumed_with_another_nbs_the_decay_is_derived_anew_and_no_image_is_lost(tiny, tmp_path):
+    common = {"data": str(tiny), "project": str(tmp_path), "epochs": 2, "batch": 2, "nbs": 4, "save_minutes": 1e-6}
+    first = run_of(ALONE, common, cut_after=2)
+    second = run_of(ALONE, {"resume": str(first.folder / "weights" / "last.pt"), "nbs": 7})
+    assert first.positions + second.positions == [
+        (0, 1, 2, 3),
+        (4, 5, 6, 7),
+        (8, 9, 10, 11, 12),
+        (0, 1, 2, 3, 4, 5, 6, 7),
+        (8, 9, 10, 11, 12),
+    ]
+    assert second.ledger == {"applied": 26}
+    assert "weight decay used 0.0005 before, 0.000571429 from now on" in second.told[-1]

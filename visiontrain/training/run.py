@@ -45,7 +45,13 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.fit import fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
 from visiontrain.training.job import Job
-from visiontrain.training.optimizer import allocate_state, build_optimizer, choose_optimizer
+from visiontrain.training.optimizer import (
+    allocate_state,
+    build_optimizer,
+    choose_optimizer,
+    fit_to_device,
+    set_decay,
+)
 from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import make_plan
 from visiontrain.training.precision import choose_precision
@@ -155,7 +161,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     choice = choose_optimizer(
         config.optim,
         config.given,
-        updates=plan.updates,
+        updates=resumed.content["plan"]["updates"] if resumed else plan.updates,  # the kind stays that of the start
         classes=len(train_index.names),
         scratch=from_scratch(config),
         images_per_update=plan.images_per_update,
@@ -187,6 +193,7 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     model = state.model
     if setup.resumed:
         restore(state, setup.resumed.content, setup.resumed.path)
+        go_on_with(state, setup)
     if setup.ranks.main:
         trim(setup.folder, replace(state.counters(), epoch=state.epoch))
         (setup.folder / "weights").mkdir(exist_ok=True)
@@ -208,6 +215,15 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     for notice in notices(setup, state) if setup.ranks.main else ():
         record(notice)
     return job
+
+
+def go_on_with(state: TrainState, setup: Setup) -> None:
+    """What follows from batch, nbs, ranks and device as they are now, and not as they were when the checkpoint was written."""
+    assert setup.resumed is not None
+    set_decay(state.optimizer, setup.plan.weight_decay_used)
+    fit_to_device(state.optimizer)
+    if not setup.resumed.same_cut(setup.plan):
+        state.micro_batch = state.validation_batch = 0
 
 
 def new_state(setup: Setup) -> TrainState:
