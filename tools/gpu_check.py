@@ -133,7 +133,7 @@ def resume_bit_equal() -> str:
         whole = train(build(TrainConfig, {**values, "name": "whole"})).folder
         original, calls = fit.train_epoch, []
 
-        def crash(job: fit.Job) -> None:
+        def crash(job: Any) -> None:
             calls.append(job)
             if len(calls) == 2:
                 raise TrainingStopped("planted")

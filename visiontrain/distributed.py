@@ -80,6 +80,11 @@ class Ranks:
         """Is this the rank that writes and speaks?"""
         return self.rank == 0
 
+    @property
+    def hosts(self) -> list[str]:
+        """Host and process of each rank."""
+        return self.group.hosts if self.group else []
+
     def on(self, device: torch.device) -> Ranks:
         """The same rank, computing on this device."""
         if device.type == "cuda":
@@ -107,6 +112,18 @@ class Ranks:
         self.group.meet(lambda: dist.all_gather_object(found, value))
         return found
 
+    def collect(self, value: T) -> list[T]:
+        """What every rank gives, in the order of ranks, on rank 0; nothing on the others. For what is large.
+
+        Raises:
+            RankLost: another rank did not come.
+        """
+        if self.group is None:
+            return [value]
+        found: list[Any] = [None] * self.size
+        self.group.meet(lambda: dist.gather_object(value, found if self.main else None))
+        return found if self.main else []
+
     def first(self, work: Callable[[], T]) -> T:
         """Rank 0 does the work, however long it takes, and every rank gets what came of it.
 
@@ -132,6 +149,9 @@ class Ranks:
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+ALONE = Ranks(torch.device("cpu"))
 
 
 class Group:
@@ -185,8 +205,8 @@ class Group:
                 now = self._store.get("beat/0")
                 if now != before:
                     heard, before = time.monotonic(), now
-                if time.monotonic() - heard > self.timeout:
-                    raise RankLost(f"{self.who(0)} has given no sign of life for {self.timeout:g} s", (0,))
+                if self._store.check(["bye/0"]) or time.monotonic() - heard > min(self.timeout, 60 * BEAT):
+                    raise self.lost(RuntimeError("it prepares what the others wait for"))
                 time.sleep(0.05)
         except RuntimeError as error:
             if isinstance(error, VisionTrainError):

@@ -8,10 +8,10 @@ import torch
 from visiontrain.checks import verdicts
 from visiontrain.checks.rows import FAIL, PASS
 from visiontrain.checks.trial import Window, full_windows, growth, observe
-from visiontrain.training import fit
-from visiontrain.training.fit import train_window
+from visiontrain.training import transaction
 from visiontrain.training.ledger import Ledger
 from visiontrain.training.plan import make_plan
+from visiontrain.training.transaction import train_window
 
 
 def questions(seen, job):
@@ -69,31 +69,31 @@ def test_an_optimizer_that_does_nothing_is_seen(trial):
 
 
 def test_a_gradient_that_is_cleared_too_early_is_seen(trial, monkeypatch):
-    apply = fit.apply_update
+    apply = transaction.apply_update
 
     def cleared(optimizer, *arguments, **named):
         torch._foreach_zero_([p.grad for group in optimizer.param_groups for p in group["params"]])
         return apply(optimizer, *arguments, **named)
 
-    monkeypatch.setattr(fit, "apply_update", cleared)
+    monkeypatch.setattr(transaction, "apply_update", cleared)
     rows = trial()
     assert failed(rows) == {"effect"}
     assert "the gradient was cleared before the update" in rows["effect"].meaning
 
 
 def test_a_loop_that_never_updates_is_seen(trial):
-    rows = trial(lambda job, micro_batches: fit.forward_backward(job, micro_batches))
+    rows = trial(lambda job, micro_batches: transaction.forward_backward(job, micro_batches))
     assert {"effect", "update counts"} <= failed(rows)
     assert "the optimizer was never stepped" in rows["effect"].meaning
 
 
 def test_a_gradient_that_is_not_cleared_is_seen(trial, monkeypatch):
     def change(job):
-        monkeypatch.setattr(fit, "apply_update", lambda optimizer, *a, **n: stepped(optimizer))
+        monkeypatch.setattr(transaction, "apply_update", lambda optimizer, *a, **n: stepped(optimizer))
 
     def stepped(optimizer):
         optimizer.step()
-        return fit.Update(True, "", 1.0, False)
+        return transaction.Update(True, "", 1.0, False)
 
     rows = trial(change=change)
     assert "leak into the next" in rows["effect"].meaning and "effect" in failed(rows)
@@ -110,7 +110,7 @@ def test_a_schedule_moved_by_micro_batches_is_seen(trial):
 
 
 def test_a_schedule_that_stands_still_is_seen(trial, monkeypatch):
-    monkeypatch.setattr(fit, "set_schedule", lambda optimizer, schedule, images: (0.01, 0.9))
+    monkeypatch.setattr(transaction, "set_schedule", lambda optimizer, schedule, images: (0.01, 0.9))
     rows = trial()
     assert failed(rows) == {"schedule"} and "does not follow" in rows["schedule"].meaning
 

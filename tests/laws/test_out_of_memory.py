@@ -22,6 +22,7 @@ from visiontrain.models.weights import read_checkpoint
 from visiontrain.record.events import EpochEnded, FactsChanged, MicroBatchDone, Notice, WindowClosed
 from visiontrain.training import fit as loop
 from visiontrain.training import run as recipe
+from visiontrain.training import transaction
 from visiontrain.training.interrupt import Interrupt
 from visiontrain.training.ledger import EARLIER
 from visiontrain.training.precision import Precision
@@ -223,15 +224,15 @@ def test_the_update_itself_is_not_tried_twice(settings, monkeypatch):
     """Weights may be half updated: nothing is saved over the last checkpoint, and the error says so."""
     settings |= {"epochs": 2}
     install(monkeypatch, Pressure())
-    update, calls = loop.apply_update, []
+    update, calls = transaction.apply_update, []
 
-    def failing(*arguments):
+    def failing(*arguments, **more):
         calls.append(arguments)
         if len(calls) == 3:
             raise cuda_says()
-        return update(*arguments)
+        return update(*arguments, **more)
 
-    monkeypatch.setattr(loop, "apply_update", failing)
+    monkeypatch.setattr(transaction, "apply_update", failing)
     with pytest.raises(OutOfMemory, match="half done") as error:
         recipe.train(build(TrainConfig, settings))
     last = Path(settings["project"]) / "run" / "weights" / "last.pt"

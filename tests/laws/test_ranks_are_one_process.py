@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from laws.toys import MIXED, Narrow, Probe, Toy, cut, flat, full_precision, gradient_by_hand, reach_of, relative
+from ranks import run_on_ranks
 from torch import nn
 
-from ranks import run_on_ranks
 from visiontrain.losses import LossSum, Term
 from visiontrain.training.reduction import Reduction, wrapped
 from visiontrain.training.update import apply_update
@@ -76,7 +76,13 @@ def window_of(ranks, world, shares, way, objects=MIXED):
             optimizer, sums, reach_of(model, world.term), full_precision(world.dtype), 1e9, reduction.reduce
         )
     assert update.applied
-    return optimizer.seen[-1], sums.loss, sums.positions, Sent(len(sent.sizes), sum(sent.sizes)), flat(model.parameters())
+    return (
+        optimizer.seen[-1],
+        sums.loss,
+        sums.positions,
+        Sent(len(sent.sizes), sum(sent.sizes)),
+        flat(model.parameters()),
+    )
 
 
 def all_windows(ranks, cases):

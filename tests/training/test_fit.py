@@ -10,7 +10,7 @@ import torch
 from visiontrain import models
 from visiontrain.config.schema import TrainConfig, build
 from visiontrain.record.events import WindowClosed
-from visiontrain.training import fit
+from visiontrain.training import transaction
 from visiontrain.training.plan import make_plan
 from visiontrain.training.run import train
 
@@ -29,7 +29,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def run(tiny, tmp_path_factory):
     """A run of a narrow model over the ramp."""
-    watched, accumulate, clear = Watched(), fit.accumulate_window, torch.optim.Optimizer.zero_grad
+    watched, accumulate, clear = Watched(), transaction.accumulate_window, torch.optim.Optimizer.zero_grad
 
     def begins(model, criterion, micro_batches, **settings):
         watched.begun.append([batch.positions for batch in micro_batches])
@@ -48,7 +48,7 @@ def run(tiny, tmp_path_factory):
     settings = {"data": str(tiny), "project": str(tmp_path_factory.mktemp("fit")), "device": "cpu", "workers": 0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
-        patch.setattr(fit, "accumulate_window", begins)
+        patch.setattr(transaction, "accumulate_window", begins)
         patch.setattr(torch.optim.Optimizer, "zero_grad", clears)
         train(build(TrainConfig, {**settings, **RAMP, "imgsz": 64, "plots": False, "close_mosaic": 0}), [closes])
     torch.set_num_threads(threads)

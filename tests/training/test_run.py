@@ -195,8 +195,8 @@ def test_resume_true_takes_the_newest_run(settings):
 
 def test_resume_refuses_what_would_change_the_run_and_says_why(settings):
     last = go({**settings, "epochs": 1}).folder / "weights" / "last.pt"
-    with pytest.raises(ConfigError, match="batch=4: this run was begun with batch=2"):
-        go({"resume": str(last), "batch": 4})
+    with pytest.raises(ConfigError, match="imgsz=96: this run was begun with imgsz="):
+        go({"resume": str(last), "imgsz": 96})
     with pytest.raises(WeightsError, match="cannot be resumed"):
         go({"resume": str(last.with_name("best.pt"))})
     with pytest.raises(WeightsError, match="no such checkpoint"):

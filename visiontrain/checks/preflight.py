@@ -25,8 +25,8 @@ from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.memory import free_bytes, peak_is_of
 from visiontrain.record.events import Event
 from visiontrain.training.determinism import reproducible
-from visiontrain.training.fit import Job
 from visiontrain.training.interrupt import Interrupt
+from visiontrain.training.job import Job
 from visiontrain.training.run import arrange, job_of, new_state
 from visiontrain.training.setup import Setup
 from visiontrain.training.telling import sentences

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from visiontrain.batch import Batch
-from visiontrain.training.fit import Job, train_window
+from visiontrain.training.job import Job
 from visiontrain.training.ledger import Ledger
 from visiontrain.training.plan import Plan
+from visiontrain.training.transaction import train_window
 
 Loop = Callable[[Job, Sequence[Batch]], None]  # runs one window: forward, backward, update
 

@@ -171,7 +171,10 @@ class TrainConfig(_Checked):
     )
     imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
     device: str = setting("auto", "auto, cpu, cuda, cuda:N or N", check=_device_problem)
-    workers: int = setting(-1, "loader processes; auto: min(8, cores); 0: none", low=0, words={"auto": -1})
+    workers: int = setting(
+        -1, "loader processes of each rank; auto: its share of the cores, at most 8; 0: none", low=0, words={"auto": -1}
+    )
+    timeout: float = setting(600.0, "seconds that a rank waits for the others before it gives the run up", above=0)
     seed: int = setting(0, "seed of weights, order and augmentation", low=0, high=2**32 - 1)
     deterministic: bool | None = setting(
         None, "bit-equal runs; auto: on the CPU; on CUDA it costs speed", words={"auto": None}
@@ -209,6 +212,7 @@ class ValConfig(_Checked):
     imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
     device: str = _like(TrainConfig, "device")
     workers: int = _like(TrainConfig, "workers")
+    timeout: float = _like(TrainConfig, "timeout")
     scoring: ScoringConfig = group(ScoringConfig, "Scoring")
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")

@@ -77,19 +77,25 @@ class Loader:
 
 
 class EvaluationLoader:
-    """All samples of a split, ``batch`` at a time; each iteration is one pass, by the same workers."""
+    """All samples of a split, ``batch`` at a time; each iteration is one pass, by the same workers.
 
-    def __init__(self, dataset: EvalSet, batch: int, workers: int = 0, pin: bool = False) -> None:
+    One of several ranks gets every so-manieth batch, so that together they have each sample once.
+    """
+
+    def __init__(
+        self, dataset: EvalSet, batch: int, workers: int = 0, pin: bool = False, rank: int = 0, ranks: int = 1
+    ) -> None:
         self.dataset = dataset
         self.batch = batch
+        self._firsts = range(rank * batch, len(dataset), ranks * batch)
         self._loader = Loader(dataset, workers, pin, keep_samples=True)
 
     def __len__(self) -> int:
-        return -(-len(self.dataset) // self.batch)
+        return len(self._firsts)
 
     def __iter__(self) -> Iterator[Batch]:
         n = len(self.dataset)
-        return self._loader.run([range(first, min(first + self.batch, n)) for first in range(0, n, self.batch)])
+        return self._loader.run([range(first, min(first + self.batch, n)) for first in self._firsts])
 
     def close(self) -> None:
         """End the workers."""
@@ -105,9 +111,14 @@ def _close_all() -> None:
         loader.close()
 
 
-def worker_count(workers: int) -> int:
-    """Loader processes that ``workers`` means: as set, or for -1 one for each core, at most 8."""
-    return workers if workers >= 0 else min(8, os.cpu_count() or 1)
+def worker_count(workers: int, ranks: int = 1) -> int:
+    """Loader processes of one rank that ``workers`` means: as set, or for -1 one for each core, at most 8.
+
+    Args:
+        workers: the setting.
+        ranks: processes that share the cores of this host.
+    """
+    return workers if workers >= 0 else min(8, max((os.cpu_count() or 1) // ranks, 1))
 
 
 def training_loader(
@@ -118,9 +129,11 @@ def training_loader(
         yield from loader.run(micro_batches)
 
 
-def evaluation_loader(dataset: EvalSet, batch: int, workers: int = 0, pin: bool = False) -> EvaluationLoader:
-    """Batches of a split with their samples kept; may be iterated again and again."""
-    return EvaluationLoader(dataset, batch, workers, pin)
+def evaluation_loader(
+    dataset: EvalSet, batch: int, workers: int = 0, pin: bool = False, rank: int = 0, ranks: int = 1
+) -> EvaluationLoader:
+    """Batches of a split with their samples kept, or one rank's share of them; may be iterated again and again."""
+    return EvaluationLoader(dataset, batch, workers, pin, rank, ranks)
 
 
 class _Keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -15,7 +15,8 @@ from torch import nn
 
 from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
-from visiontrain.errors import ConfigError, OutOfMemory
+from visiontrain.distributed import ALONE, Ranks
+from visiontrain.errors import ConfigError, DataError, OutOfMemory
 from visiontrain.evaluation.curves import Confidence, confusion, over_confidence
 from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
@@ -88,15 +89,19 @@ def evaluate(
     autocast: Callable[[], AbstractContextManager[Any]] | None = None,
     at_once: int | None = None,
     on_shrink: Callable[[int, int, str], None] = lambda before, after, said: None,
+    ranks: Ranks = ALONE,
 ) -> Evaluation:
     """Detect, undo the letterbox, score against the labels in original pixels.
+
+    Several ranks detect in their shares of the pictures, and rank 0 scores them all; each has the same evaluation
+    afterwards, ``found`` only rank 0.
 
     A batch that runs out of memory is done again in halves, and so is all that comes after it: each image is scored once.
 
     Args:
         model: gives ``boxes`` (B, A, 4) xyxy pixels and ``scores`` (B, A, C) in eval mode; weights, buffers and the
             training flag of every module are as before afterwards.
-        loader: batches with ``samples``; the images they name are the ones scored.
+        loader: batches with ``samples``; the images they name are the ones scored, together with those of other ranks.
         device: where the model is.
         scoring: confidence, NMS overlap and max_det.
         class_names: one per class of the data.
@@ -104,9 +109,13 @@ def evaluate(
         on_progress: called with the number of images of each batch.
         autocast: makes the context of the forward pass.
         at_once: images of a forward pass at the most; None: those of a batch.
-        on_shrink: called with ``at_once`` before and after a halving, and with what the failing call told.
+        on_shrink: called with ``at_once`` before and after a halving, and with what the failing call told; after the
+            last picture, with the smallest of all ranks.
+        ranks: who shares the split.
 
     Raises:
+        DataError: two ranks were given the same picture.
+        RankLost: a rank did not come.
         ConfigError: the model scores another number of classes than the data has.
         OutOfMemory: a single image does not fit.
     """
@@ -123,13 +132,26 @@ def evaluate(
                 if isinstance(found, NoRoom):
                     release(torch.device(device))
                     before, at_once = at_once, _smaller(at_once, piece, found)
-                    on_shrink(before, at_once, found.said)
+                    run.shrinks.append((before, at_once, found.said))
+                    if ranks.size == 1:
+                        on_shrink(*run.shrinks[-1])
                     continue
                 run.add(found, piece.samples)
                 done += len(piece)
                 if on_progress is not None:
-                    on_progress(len(piece))
-    return _judge(run, index, tuple(class_names), scoring)
+                    on_progress(len(piece) * ranks.size)
+    if ranks.size == 1:
+        return _judge(run, index, tuple(class_names), scoring)
+    for shrink in sorted({each for found in ranks.gather(run.shrinks) for each in found}, reverse=True):
+        on_shrink(*shrink)
+    runs, whole = ranks.collect(run), []
+
+    def judge() -> Evaluation:
+        whole.append(_judge(_joined(runs), index, tuple(class_names), scoring))
+        return replace(whole[0], found=Objects.join([]))  # large, and the others do not draw
+
+    told = ranks.first(judge)
+    return whole[0] if whole else told
 
 
 def _detect(
@@ -182,13 +204,14 @@ class _Run:
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("preprocess", "inference", "postprocess", "scoring"), 0.0)
     )
-    found: list[Objects] = field(default_factory=list)
+    found: list[tuple[int, Objects]] = field(default_factory=list)  # with the position of the first picture
     samples: list[Sample] = field(default_factory=list)
     capped: int = 0
     non_finite: int = 0
+    shrinks: list[tuple[int, int, str]] = field(default_factory=list)
 
     def add(self, found: _Found, samples: Sequence[Sample]) -> None:
-        self.found.append(found.objects)
+        self.found.append((samples[0].position, found.objects))
         self.samples.extend(samples)
         self.capped += found.capped
         self.non_finite += found.non_finite
@@ -206,6 +229,20 @@ class _Run:
             self.seconds[name] += perf_counter() - began
             yield batch
             began = perf_counter()
+
+
+def _joined(runs: Sequence[_Run]) -> _Run:
+    """What the ranks found, in the order in which one would have; each stage took as long as on the slowest."""
+    samples = [sample for run in runs for sample in run.samples]
+    if len({sample.position for sample in samples}) < len(samples):
+        raise DataError("a picture was given to two ranks; every picture must be scored once")
+    return _Run(
+        seconds={stage: max(run.seconds[stage] for run in runs) for stage in runs[0].seconds},
+        found=sorted((part for run in runs for part in run.found), key=lambda part: part[0]),
+        samples=samples,
+        capped=sum(run.capped for run in runs),
+        non_finite=sum(run.non_finite for run in runs),
+    )
 
 
 @contextmanager
@@ -256,7 +293,7 @@ def _truth(index: Labels, samples: Sequence[Sample]) -> Objects:
 def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringConfig) -> Evaluation:
     with run.stage("scoring"):
         samples = sorted(run.samples, key=lambda s: s.position)
-        truth, found = _truth(index, samples), Objects.join(run.found)
+        truth, found = _truth(index, samples), Objects.join([objects for _, objects in run.found])
         precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det)
         sweep = over_confidence(truth, found, len(names))
         matrix = confusion(truth, found, len(names))

@@ -77,7 +77,7 @@ def find_batch(
     Args:
         config: of the run; its batch does not matter.
         index: the training split, for its most crowded pictures.
-        ranks: who shares a batch, and this one's device.
+        ranks: who shares a batch, and this one's device; the rank with the least room decides.
         build: makes the model of the run.
         deterministic: whether the run allows deterministic kernels alone.
 
@@ -87,7 +87,8 @@ def find_batch(
     if ranks.device.type == "cpu":
         return BatchChoice(ON_CPU)
     with reproducible(deterministic):
-        return search(config, index, ranks, build)
+        choice = search(config, index, ranks, build)
+    return min(ranks.gather(choice), key=lambda found: found.batch)
 
 
 def search(config: TrainConfig, index: Index, ranks: Ranks, build: Callable[[], Detector]) -> BatchChoice:
@@ -190,7 +191,7 @@ class Probe:
             self.model,
             self.criterion,
             micro_batches,
-            ranks=self.ranks,
+            ranks=Ranks(self.ranks.device),  # each for itself: one may have no room
             precision=self.precision,
             provisional=provisional_weights(self.model.loss_terms, micro_batches[0].targets, 1),
         )

@@ -148,11 +148,9 @@ def restore(state: TrainState, content: dict[str, Any], path: Path) -> None:
             f"{path}: its optimizer state does not fit this version's parameter groups ({error}). "
             "The weights can still be used: val model=... works, training starts anew."
         ) from error
-    if state.precision.scaler:
-        if not content["scaler"]:
-            raise WeightsError(
-                f"{path}: was not trained in fp16 and holds no gradient scale; resume on the same device kind."
-            )
+    if (
+        state.precision.scaler and content["scaler"]
+    ):  # trained without, on another kind of device: the scale starts anew
         state.precision.scaler.load_state_dict(content["scaler"])
     state.skipped = Counter(content["skipped"])
     plain = content["state"]

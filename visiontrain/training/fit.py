@@ -1,83 +1,17 @@
-"""The loop: windows of an epoch, evaluation, the best so far, a checkpoint; and what a window's end means."""
+"""The loop: windows of an epoch, evaluation, the best so far, a checkpoint."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
-
-from visiontrain.batch import Batch, regroup
-from visiontrain.config.schema import TrainConfig
-from visiontrain.distributed import Ranks
-from visiontrain.errors import OutOfMemory, TrainingStopped
-from visiontrain.memory import NoRoom, Phases, attempt, release
-from visiontrain.nn.norm import running_statistics
-from visiontrain.record.events import (
-    Checkpointed,
-    EpochEnded,
-    EpochStarted,
-    Event,
-    FactsChanged,
-    MicroBatchDone,
-    Notice,
-    WindowClosed,
-)
-from visiontrain.training.checkpoint import About, TrainState, save_model, save_training
-from visiontrain.training.interrupt import Interrupt, Stop
-from visiontrain.training.ledger import APPLIED
-from visiontrain.training.optimizer import set_schedule
-from visiontrain.training.plan import Plan
-from visiontrain.training.recovery import half_done, nothing_smaller, shrink_micro_batch
-from visiontrain.training.schedule import Horizon, Schedule
-from visiontrain.training.update import Update, apply_update
-from visiontrain.training.window import Criterion, WindowSums, accumulate_window, power_of_two, provisional_weights
-
-MOST_SKIPS_IN_A_ROW = 10
-
-
-@dataclass(slots=True)
-class Job:
-    """What the loop works with; ``state`` changes, the rest stays.
-
-    ``micro_batches`` yields those of all windows that are left, over the epochs, so that loading does not pause between
-    them; ``evaluate()`` scores the averaged weights; ``show`` draws the first micro-batches.
-    """
-
-    config: TrainConfig
-    plan: Plan
-    schedule: Schedule
-    horizon: Horizon
-    ranks: Ranks
-    criterion: Criterion
-    state: TrainState
-    micro_batches: Generator[Batch, None, None]
-    evaluate: Callable[[], dict[str, float]]
-    show: Callable[[Batch], None]
-    record: Callable[[Event], None]
-    interrupt: Interrupt
-    about: About
-    folder: Path
-    phases: Phases
-    saved_at: float = field(default_factory=time.monotonic)
-    clock: float = field(default_factory=time.monotonic)
-    training_seconds: float = 0.0  # of the open epoch, in this process
-    trained_images: int = 0
-
-    @property
-    def last(self) -> Path:
-        return self.folder / "weights" / "last.pt"
-
-    def tick(self) -> float:
-        """Add the time since the last call to the run's seconds; returns the run's."""
-        now = time.monotonic()
-        self.state.seconds += now - self.clock
-        self.clock = now
-        return self.state.seconds
+from visiontrain.errors import RankLost
+from visiontrain.record.events import Checkpointed, EpochEnded, EpochStarted, FactsChanged
+from visiontrain.training.checkpoint import save_model, save_training
+from visiontrain.training.interrupt import Stop
+from visiontrain.training.job import Job
+from visiontrain.training.transaction import save_for_all, train_window
 
 
 def fit(job: Job) -> str:
@@ -86,13 +20,16 @@ def fit(job: Job) -> str:
     Raises:
         TrainingStopped: ten windows in a row were not finite, or a position of an epoch was not dealt exactly once.
         OutOfMemory: a micro-batch of one image does not fit.
-        Stop: a signal asked to; last.pt has been written.
+        RankLost: another rank did not come; last.pt has been written by one that is left.
+        Stop: a signal asked to, this rank or another; last.pt has been written.
     """
     try:
         while job.state.epoch < job.plan.epochs:
             train_epoch(job)
+            stop_together(job)
             with job.interrupt.may_stop():
                 metrics = job.evaluate() if evaluated(job) else {}
+            stop_together(job)
             if metrics:
                 job.phases.close("validation")
             close_epoch(job, metrics)
@@ -102,6 +39,9 @@ def fit(job: Job) -> str:
         job.tick()
         checkpoint(job, "interrupted")
         raise
+    except RankLost as error:
+        job.tick()
+        raise survive(job, error) from error
     return "finished"
 
 
@@ -109,17 +49,16 @@ def train_epoch(job: Job) -> None:
     """Run the windows that are left of the open epoch."""
     state, plan = job.state, job.plan
     started = time.monotonic()
-    windows = [window for window in plan.windows(state.epoch) if window[0] >= state.position]
-    images = sum(stop - start for start, stop in plan.windows(state.epoch))
-    job.record(EpochStarted(state.epoch + 1, plan.epochs, images, state.position))
-    state.model.train()
+    windows = plan.windows_from(state.epoch, state.position)
     job.trained_images = sum(stop - start for start, stop in windows)
+    job.record(EpochStarted(state.epoch + 1, plan.epochs, state.position + job.trained_images, state.position))
+    state.model.train()
     for start, stop in windows:
         with job.interrupt.may_stop():
-            micro_batches = list(islice(job.micro_batches, len(plan.micro_batches(start, stop))))
+            micro_batches = list(islice(job.micro_batches, len(plan.shares(start, stop, job.ranks.rank))))
         for batch in micro_batches:
             job.show(batch)
-        train_window(job, micro_batches)
+        train_window(job, micro_batches, (start, stop))
         state.position = stop
         if time.monotonic() - job.saved_at > 60 * job.config.output.save_minutes:
             job.tick()
@@ -128,183 +67,28 @@ def train_epoch(job: Job) -> None:
     job.training_seconds = time.monotonic() - started
 
 
-def train_window(job: Job, micro_batches: Sequence[Batch]) -> None:
-    """One window as a transaction: applied, or skipped with a reason and nothing changed.
-
-    An overflow with a finite loss lowers the gradient scale and runs the same images again; running out of memory halves
-    the micro-batch and does too.
-    """
-    state = job.state
-    statistics = running_statistics(state.model)
-    before = [t.clone() for t in statistics]
-    while True:
-        started = time.monotonic()
-        scale = state.precision.scale
-        pieces = regroup(micro_batches, state.micro_batch)
-        try:
-            with job.interrupt.may_stop():
-                sums = forward_backward(job, pieces)
-        except (Stop, OutOfMemory) as end:
-            state.optimizer.zero_grad(set_to_none=True)
-            _restore(statistics, before)
-            if isinstance(end, Stop):
-                raise
-            smaller_micro_batches(job, pieces, str(end))
-            continue
-        images = state.progress_images + sums.images
-        lr, momentum = set_schedule(state.optimizer, job.schedule, images)
-        decay = job.horizon.decay(sums.images, images)
-        update = step(job, sums, decay)
-        again = update.reason == "gradient overflow" and scale > 1
-        count(job, sums, update, closed=not again)
-        if not update.applied:
-            _restore(statistics, before)
-        job.record(_window_closed(job, sums, update, lr, momentum, decay, scale, time.monotonic() - started))
-        if not again:
-            fate = APPLIED if update.applied else f"skipped: {update.reason}"
-            state.ledger.close([position for piece in pieces for position in piece.positions], fate)
-            return _mind_skips(job, update, micro_batches)
-
-
-def step(job: Job, sums: WindowSums, decay: float) -> Update:
-    """The update of a window and, where it is applied, of the averaged weights; all they need was allocated before.
+def stop_together(job: Job) -> None:
+    """Where one of several ranks was asked to stop, all do, at the same place; a single one is stopped at any moment.
 
     Raises:
-        OutOfMemory: even so; weights may be half updated, so nothing is saved and last.pt stands.
+        Stop: one was asked to.
     """
-    state = job.state
-
-    def work() -> Update:
-        update = apply_update(state.optimizer, sums, state.model.term_parameters(), state.precision)
-        if update.applied:
-            state.ema.update(state.model, decay)
-        return update
-
-    update = attempt(work)
-    if isinstance(update, NoRoom):
-        raise half_done(update.said, job.last)
-    if "first update" in job.phases.figures:
-        measure(job, "later windows")
-    elif update.applied:
-        measure(job, "first update")
-        job.record(FactsChanged(job.phases.facts()))
-        job.record(Notice(job.phases.sentence()))
-    return update
+    if job.ranks.size > 1 and any(job.ranks.gather(bool(job.interrupt.heard))):
+        raise Stop
 
 
-def smaller_micro_batches(job: Job, pieces: Sequence[Batch], said: str) -> None:
-    """After a window ran out of memory, its gradients dropped: halve the micro-batch, say so, keep it in the record.
-
-    Raises:
-        OutOfMemory: it was one image.
-    """
-    peak = job.phases.peak
-    release(job.ranks.device)
-    largest = max(map(len, pieces))
-    if largest == 1:
-        raise nothing_smaller(job.state, job.config, job.phases, said, job.last)
-    told = shrink_micro_batch(job.state, job.plan, largest, sum(map(len, pieces)), peak, said)
-    job.phases.forget(*OF_WINDOWS)
-    job.record(FactsChanged({"shrinks": list(job.state.shrinks)}))
-    job.record(Notice(told, "warning"))
-
-
-# Phases that depend on the micro-batch; after a shrink they are measured anew.
-OF_WINDOWS = ("first forward", "first backward", "rest of the first window", "first update", "later windows")
-
-
-def forward_backward(job: Job, micro_batches: Sequence[Batch]) -> WindowSums:
-    """Accumulate a window; randomness in the model depends on (seed, epoch, first position) of a micro-batch alone."""
-    state, figures = job.state, job.phases.figures
-
-    def before(batch: Batch) -> None:
-        if "first forward" in figures:
-            measure(job, "first backward", once=True)
-        key = (job.config.seed, state.epoch, batch.positions[0])
-        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
-        job.record(MicroBatchDone(len(batch)))
-
-    if not state.provisional:
-        boxes = sum(len(b.targets) for b in micro_batches)
-        state.provisional = provisional_weights(state.model.loss_terms, boxes, len(micro_batches))
-    sums = accumulate_window(
-        state.model,
-        job.criterion,
-        micro_batches,
-        ranks=job.ranks,
-        precision=state.precision,
-        provisional=state.provisional,
-        before=before,
-        between=lambda: measure(job, "first forward", once=True),
-    )
-    measure(job, "rest of the first window" if "first backward" in figures else "first backward", once=True)
-    return sums
-
-
-def measure(job: Job, phase: str, *, once: bool = False) -> None:
-    """End a phase that depends on the micro-batch, and note what it needed."""
-    if not (once and phase in job.phases.figures):
-        job.phases.close(phase, micro_batch=job.state.micro_batch)
-
-
-def count(job: Job, sums: WindowSums, update: Update, *, closed: bool) -> None:
-    """Move the counters: attempts always, images when the window is done, progress only where it was applied."""
-    state = job.state
-    state.micro_batches += sums.micro_batches
-    state.updates_attempted += 1
-    if closed:
-        state.images_seen += sums.images
-        state.targets_seen += sums.targets
-    if not update.applied:
-        state.skipped[update.reason] += 1
-        return
-    state.updates_applied += 1
-    state.progress_images += sums.images
-    state.clipped += update.clipped
-    state.provisional = {t: power_of_two(w / sums.micro_batches) for t, w in sums.weights.items()}
-    state.epoch_images += sums.images
-    for name, value in sums.part_means.items():
-        state.epoch_losses[name] = state.epoch_losses.get(name, 0.0) + value * sums.images
-
-
-def _mind_skips(job: Job, update: Update, micro_batches: Sequence[Batch]) -> None:
-    state = job.state
-    state.skips_in_a_row = 0 if update.applied else state.skips_in_a_row + 1
-    if update.applied:
-        return
-    first, last = micro_batches[0].positions[0], micro_batches[-1].positions[-1]
-    where = f"epoch {state.epoch + 1}, positions {first} to {last}"
-    job.record(Notice(f"Window skipped, nothing was changed: {update.reason} ({where}).", "warning"))
-    if state.skips_in_a_row >= MOST_SKIPS_IN_A_ROW:
-        raise TrainingStopped(
-            f"{MOST_SKIPS_IN_A_ROW} windows in a row were not finite ({update.reason}; the last in {where}). "
-            f"The last good checkpoint is {job.last}. Try a lower lr0, or amp=false; look at the pictures of these positions."
+def survive(job: Job, error: RankLost) -> RankLost:
+    """After losing a rank: the first one left writes last.pt, unless the lost one did before it went."""
+    left = [rank for rank in range(job.ranks.size) if rank not in error.lost]
+    if error.saved or job.ranks.rank != left[0]:
+        return error
+    if not job.last.parent.is_dir():  # another host's disk
+        return RankLost(
+            f"{error}. The run's folder is not on this host; its last.pt is as old as the last save.", error.lost
         )
-
-
-def _window_closed(
-    job: Job, sums: WindowSums, update: Update, lr: float, momentum: float, decay: float, scale: float, seconds: float
-) -> WindowClosed:
-    state = job.state
-    return WindowClosed(
-        epoch=state.epoch + 1,
-        counters=state.counters(),
-        images=sums.images,
-        targets=sums.targets,
-        micro_batches=sums.micro_batches,
-        losses=sums.part_means,
-        weight=sums.weights,
-        gradient_norm=update.gradient_norm,
-        clipped=update.clipped,
-        lr=lr,
-        momentum=momentum,
-        ema_decay=decay,
-        scale=scale,
-        applied=update.applied,
-        reason=update.reason,
-        progress=state.progress_images / job.plan.images_planned,
-        seconds=seconds,
-        memory=job.phases.peak,
+    save_for_all(job)
+    return RankLost(
+        f"{error}. Nothing is lost; go on with: visiontrain train resume={job.last}", error.lost, saved=True
     )
 
 
@@ -341,7 +125,7 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
             memory=job.phases.peak,
         )
     )
-    if best:
+    if best and job.ranks.main:
         path = job.folder / "weights" / "best.pt"
         save_model(path, state, job.about, metrics)
         job.record(Checkpointed(path, "best"))
@@ -349,17 +133,27 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
     state.epoch_losses, state.epoch_images = {}, 0
     checkpoint(job, "epoch")
     period = job.config.output.save_period
-    if period > 0 and state.epoch % period == 0:
+    if job.ranks.main and period > 0 and state.epoch % period == 0:
         save_training(job.folder / "weights" / f"epoch{state.epoch}.pt", state, job.about)
 
 
 def close_ledger(job: Job) -> None:
     """Every position of the epoch is accounted for, those that the policy leaves out included."""
+    memory = memory_facts(job)  # first: a rank may be gone, and what is closed below could not be opened again
     ledger, images = job.state.ledger, job.plan.images
     if job.plan.last_window == "drop":
         ledger.close(range(ledger.position, images), "left out (last_window=drop)")
     ledger.close_epoch(images)
-    job.record(FactsChanged({"positions": dict(ledger.closed), **job.phases.facts()}))
+    job.record(FactsChanged({"positions": dict(ledger.closed), **memory}))
+
+
+def memory_facts(job: Job) -> dict[str, Any]:
+    """What each phase needed, by device; each rank's stands for itself, nothing is added up."""
+    ranks = job.ranks
+    if ranks.size == 1:
+        return job.phases.facts()
+    found = ranks.gather((f"rank {ranks.rank}, {ranks.device}", dict(job.phases.figures)))
+    return {"memory": {"phases": dict(found), "phases_are": job.phases.are}}
 
 
 def out_of_patience(job: Job) -> bool:
@@ -369,12 +163,9 @@ def out_of_patience(job: Job) -> bool:
 
 
 def checkpoint(job: Job, why: str) -> None:
-    """Write last.pt, between windows only."""
-    save_training(job.last, job.state, job.about)
+    """Write last.pt, between windows only; rank 0 does it for all."""
     job.saved_at = time.monotonic()
+    if not job.ranks.main:
+        return
+    save_training(job.last, job.state, job.about)
     job.record(Checkpointed(job.last, why))
-
-
-def _restore(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    for tensor, value in zip(tensors, values, strict=True):
-        tensor.copy_(value)

@@ -19,9 +19,14 @@ class Stop(BaseException):
 
 
 class Interrupt:
-    """Listens for the signals while ``listening``; raises Stop inside ``may_stop``, at once or on entering."""
+    """Listens for the signals while ``listening``; raises Stop inside ``may_stop``, at once or on entering.
 
-    def __init__(self) -> None:
+    Args:
+        alone: False for one of several ranks: it only notes what it ``heard``, and all stop together at their next meeting.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self.alone = alone
         self.heard: str = ""
         self._count = 0
         self._open = False
@@ -42,9 +47,9 @@ class Interrupt:
     @contextmanager
     def may_stop(self) -> Iterator[None]:
         """A stretch of work that can be thrown away and done again."""
-        self._open = True
+        self._open = self.alone
         try:
-            if self.heard:
+            if self.heard and self.alone:
                 raise Stop
             yield
         finally:

@@ -140,6 +140,23 @@ def allocate_state(optimizer: Optimizer) -> None:
                 optimizer.state[parameter].update(make(parameter, group))
 
 
+def set_decay(optimizer: Optimizer, weight_decay: float) -> None:
+    """Give the weights this decay; norms and biases have none."""
+    for group in optimizer.param_groups:
+        group["weight_decay"] = weight_decay if group["role"] == "weights" else 0.0
+
+
+def fit_to_device(optimizer: Optimizer) -> None:
+    """After a checkpoint of another kind of device was loaded: the kernels of this one, and the counts where they want them."""
+    kernel = _kernel(optimizer.param_groups)
+    for group in optimizer.param_groups:
+        group.update({"fused": kernel.get("fused"), "foreach": kernel.get("foreach")})
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            if "step" in state:
+                state["step"] = torch.as_tensor(state["step"]).to(parameter.device if group["fused"] else "cpu")
+
+
 def state_bytes(optimizer: Optimizer) -> int:
     """Bytes of the tensors that the optimizer keeps."""
     tensors = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]

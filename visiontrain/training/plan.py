@@ -75,10 +75,9 @@ class _Stretch:
 
 
 def _stretches(
-    images: int, batch: int, full: int, dealt_before: int, warmup_images: float, last_window: str
+    images: int, batch: int, full: int, dealt_before: int, warmup_images: float, last_window: str, start: int = 0
 ) -> list[_Stretch]:
     found = []
-    start = 0
     while start < images:
         micro_batches = ramp(full, dealt_before + start, warmup_images)
         size = batch * micro_batches
@@ -145,6 +144,14 @@ class Plan:
         """``windows`` one after the other, without a list."""
         return (window for stretch in self._epoch(epoch0) for window in stretch.windows())
 
+    def windows_from(self, epoch0: int, position: int) -> list[tuple[int, int]]:
+        """The windows that are left of an epoch; ``position`` may come of another plan, before batch or nbs were changed."""
+        dealt = self.dealt_before(epoch0)
+        left = _stretches(
+            self.images, self.batch, self.accumulate, dealt, self.warmup_images, self.last_window, position
+        )
+        return [window for stretch in left for window in stretch.windows()]
+
     def micro_batches(self, start: int, stop: int) -> list[tuple[int, int]]:
         """A window cut into micro-batches of ``batch`` consecutive positions; the last may be smaller."""
         return [(at, min(at + self.batch, stop)) for at in range(start, stop, self.batch)]
@@ -157,6 +164,11 @@ class Plan:
     def passes(self, start: int, stop: int, micro_batch: int) -> int:
         """Forward passes of the rank that gets most of a window (rank 0), at so many images each."""
         return math.ceil(sum(end - at for at, end in self.shares(start, stop, 0)) / micro_batch)
+
+    @property
+    def reduction(self) -> str:
+        """How ranks add up their gradients."""
+        return "window" if self.accumulate > 1 else "ddp"
 
     @property
     def updates_per_epoch(self) -> int:

@@ -44,6 +44,10 @@ class Reduction:
         """Can the last backward pass of a window of so many images do the sum? Every rank must have one of them."""
         return isinstance(self.module, DistributedDataParallel) and images >= self.ranks.size
 
+    def meets(self, images: int) -> bool:
+        """Do the passes of such a window wait for other ranks? Then a rank that fails in them can agree on nothing."""
+        return self.overlaps(images)
+
     def reduce(self, sums: WindowSums) -> None:
         """Make the waiting gradients and the running statistics of this rank those of all ranks.
 

@@ -9,21 +9,26 @@ from typing import Any
 from visiontrain.config.schema import AUTO, TrainConfig, build
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models.weights import read_checkpoint
+from visiontrain.training.plan import Plan
 
-# These do not touch what a window computes; every other setting stays as the run began.
+# These do not touch what a window computes, or say how it is cut and shared; every other setting stays as the run began.
 MAY_CHANGE = frozenset(
     {
+        "batch",
         "checkpoint_blocks",
         "data",
         "device",
         "exist_ok",
         "name",
+        "nbs",
         "patience",
         "plots",
         "project",
+        "reduce",
         "resume",
         "save_minutes",
         "save_period",
+        "timeout",
         "val",
         "workers",
     }
@@ -39,6 +44,29 @@ class Resumed:
     folder: Path
     config: TrainConfig
     changes: tuple[str, ...]
+
+    def same_cut(self, plan: Plan) -> bool:
+        """Is a window still cut into the same micro-batches on the same kind of device? Else what was learned of memory is
+        not true any more."""
+        before = self.content["plan"]
+        device = any(change.startswith("device:") for change in self.changes)
+        return not device and (before["batch"], before["ranks"]) == (plan.batch, plan.ranks)
+
+    def told(self, plan: Plan) -> tuple[str, ...]:
+        """What goes on otherwise than before, each in a sentence; whether an update still sees as many images."""
+        before = self.content["plan"]
+        ranks = [f"ranks: {before['ranks']} before, {plan.ranks} from now on"] if before["ranks"] != plan.ranks else []
+        found = [*self.changes, *ranks]
+        if not {change.split(":")[0] for change in found} & {"batch", "nbs", "ranks"}:
+            return tuple(found)
+        was, now = before["images_per_update"], plan.images_per_update
+        if was == now:
+            return (*found, f"an update still sees {now} images: learning rate, weight decay and schedule stay")
+        return (
+            *found,
+            f"an update sees {now} images from now on, {was} before; weight decay used "
+            f"{before['weight_decay']:g} before, {plan.weight_decay_used:g} from now on",
+        )
 
 
 def resume(config: TrainConfig) -> Resumed:

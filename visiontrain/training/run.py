@@ -19,7 +19,7 @@ from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import evaluation_loader, training_loader, worker_count
 from visiontrain.data.sampler import WindowSampler
-from visiontrain.distributed import Ranks, choose_device
+from visiontrain.distributed import ALONE, Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
@@ -42,13 +42,21 @@ from visiontrain.training.autobatch import find_batch
 from visiontrain.training.checkpoint import About, TrainState, restore
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
-from visiontrain.training.fit import Job, fit, out_of_patience
+from visiontrain.training.fit import fit, out_of_patience
 from visiontrain.training.interrupt import Interrupt, Stop
-from visiontrain.training.optimizer import allocate_state, build_optimizer, choose_optimizer
+from visiontrain.training.job import Job
+from visiontrain.training.optimizer import (
+    allocate_state,
+    build_optimizer,
+    choose_optimizer,
+    fit_to_device,
+    set_decay,
+)
 from visiontrain.training.pictures import first_batches
 from visiontrain.training.plan import make_plan
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.recovery import shrink_validation
+from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
 from visiontrain.training.setup import Setup, is_deterministic
@@ -84,14 +92,22 @@ def train(
         DataError: pictures or labels cannot be used.
         WeightsError: a checkpoint cannot be used.
         TrainingStopped: ten windows in a row were not finite.
+        RankLost: another rank of the run is gone.
         Interrupted: Ctrl-C or SIGTERM; last.pt has been written.
     """
-    resumed = resume(config) if config.resume else None
-    setup = replace(prepare(resumed.config if resumed else config, resumed), statistics=statistics)
+    with joined(config.timeout) as ranks:
+        resumed = ranks.first(lambda: resume(config)) if config.resume else None
+        setup = replace(prepare(resumed.config if resumed else config, resumed, ranks), statistics=statistics)
+        return carry_out(setup, callbacks)
+
+
+def carry_out(setup: Setup, callbacks: Sequence[Callable[[Event], None]]) -> RunResult:
+    """Train as prepared; rank 0 records it, and closes the record whatever happens."""
+    sinks = [*default_sinks(setup.folder, setup.config.output.plots), *callbacks] if setup.ranks.main else []
     with ExitStack() as stack:
-        record = stack.enter_context(Recorder([*default_sinks(setup.folder, setup.config.output.plots), *callbacks]))
+        record = stack.enter_context(Recorder(sinks))
         stack.callback(setup.val_loader.close)
-        interrupt = stack.enter_context(Interrupt().listening())
+        interrupt = stack.enter_context(Interrupt(alone=setup.ranks.size == 1).listening())
         stack.enter_context(reproducible(setup.deterministic))
         job = begin(setup, record, interrupt)
         stack.callback(job.micro_batches.close)
@@ -99,7 +115,7 @@ def train(
             outcome = "stopped early" if out_of_patience(job) else fit(job)
             return finish(setup, job, record, outcome)
         except Stop:
-            reason = f"{interrupt.heard}; go on with: visiontrain train resume={job.last}"
+            reason = f"{interrupt.heard or 'another rank was asked to stop'}; go on with: visiontrain train resume={job.last}"
             record(RunEnded("interrupted", reason))
             raise Interrupted(reason) from None
         except BaseException as error:
@@ -107,18 +123,21 @@ def train(
             raise
 
 
-def prepare(config: TrainConfig, resumed: Resumed | None) -> Setup:
-    """Look at data, device and folder; nothing is trained and no model built."""
+def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) -> Setup:
+    """Look at data, device and folder; nothing is trained and no model built. Rank 0 reads and makes the folder for all."""
     if not config.data:
         raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
-    ranks = Ranks(choose_device(config.device))
-    description = load_description(config.data)
-    train_index, val_index = read_with_bar(description, "train"), read_with_bar(description, "val")
-    setup = arrange(config, ranks, train_index, val_index, resumed)
+    ranks = ranks.on(choose_device(config.device, ranks.place))
+
+    def read() -> tuple[Index, Index]:
+        description = load_description(config.data)
+        return read_with_bar(description, "train"), read_with_bar(description, "val")
+
+    setup = arrange(config, ranks, *ranks.first(read), resumed)
     output = config.output
-    return replace(
-        setup, folder=resumed.folder if resumed else run_folder(output.project, output.name, output.exist_ok)
-    )
+    if resumed:
+        return replace(setup, folder=resumed.folder)
+    return replace(setup, folder=ranks.first(lambda: run_folder(output.project, output.name, output.exist_ok)))
 
 
 def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: Index, resumed: Resumed | None) -> Setup:
@@ -143,7 +162,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     choice = choose_optimizer(
         config.optim,
         config.given,
-        updates=plan.updates,
+        updates=resumed.content["plan"]["updates"] if resumed else plan.updates,  # the kind stays that of the start
         classes=len(train_index.names),
         scratch=from_scratch(config),
         images_per_update=plan.images_per_update,
@@ -151,7 +170,9 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     if resumed:
         _same_data(resumed, train_index)
     precision = choose_precision(ranks.device, config.amp)
-    loader = evaluation_loader(EvalSet(val_index, config.imgsz), 2 * config.batch, worker_count(config.workers))
+    workers = worker_count(config.workers, ranks.place.local_size)
+    batch = 2 * config.batch // ranks.size
+    loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
     return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, auto=auto)
 
 
@@ -173,11 +194,13 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     model = state.model
     if setup.resumed:
         restore(state, setup.resumed.content, setup.resumed.path)
-    trim(setup.folder, replace(state.counters(), epoch=state.epoch))
-    (setup.folder / "weights").mkdir(exist_ok=True)
-    write_text(setup.folder / "args.yaml", to_yaml(config.leaves()))
+        go_on_with(state, setup)
+    if setup.ranks.main:
+        trim(setup.folder, replace(state.counters(), epoch=state.epoch))
+        (setup.folder / "weights").mkdir(exist_ok=True)
+        write_text(setup.folder / "args.yaml", to_yaml(config.leaves()))
     job = job_of(setup, state, record, interrupt)
-    if config.output.plots and not setup.resumed:
+    if config.output.plots and setup.ranks.main and not setup.resumed:
         job.show = first_batches(record, setup.train.names)
     record(
         RunStarted(
@@ -190,9 +213,18 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
             resumed_epoch=state.epoch,
         )
     )
-    for notice in notices(setup, state):
+    for notice in notices(setup, state) if setup.ranks.main else ():
         record(notice)
     return job
+
+
+def go_on_with(state: TrainState, setup: Setup) -> None:
+    """What follows from batch, nbs, ranks and device as they are now, and not as they were when the checkpoint was written."""
+    assert setup.resumed is not None
+    set_decay(state.optimizer, setup.plan.weight_decay_used)
+    fit_to_device(state.optimizer)
+    if not setup.resumed.same_cut(setup.plan):
+        state.micro_batch = state.validation_batch = 0
 
 
 def new_state(setup: Setup) -> TrainState:
@@ -219,6 +251,7 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         schedule=schedule_of(plan, setup.optimizer.config),
         horizon=horizon(plan.images_planned),
         ranks=setup.ranks,
+        reduction=Reduction(state.model, setup.ranks, plan.reduction),
         criterion=LOSSES[state.model.loss](config.loss),
         state=state,
         micro_batches=micro_batches(setup, state),
@@ -236,7 +269,8 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
     """Score best.pt once more, draw it, and close the record."""
     best = job.folder / "weights" / "best.pt"
     with job.interrupt.may_stop():
-        model = load_model(best).to(setup.ranks.device, memory_format=torch.channels_last)
+        model = setup.ranks.first(lambda: load_model(best))
+        model = model.to(setup.ranks.device, memory_format=torch.channels_last)
         result = score(setup, model, record, job.state)
     record(result.curves)
     if setup.config.output.plots:
@@ -257,8 +291,9 @@ def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, Non
 
     def positions() -> Iterator[list[tuple[int, int]]]:
         for epoch in range(state_epoch, plan.epochs):
-            first = state_position if epoch == state_epoch else 0
-            yield from WindowSampler([w for w in plan.windows(epoch) if w[0] >= first], plan.batch, epoch)
+            for window in plan.windows_from(epoch, state_position if epoch == state_epoch else 0):
+                for start, stop in plan.shares(*window, setup.ranks.rank):
+                    yield [(epoch, position) for position in range(start, stop)]
 
     state_epoch, state_position = state.epoch, state.position  # as they are now, not when the loader gets there
     return training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda")
@@ -297,6 +332,7 @@ def score(setup: Setup, model: Detector, record: Callable[[Event], None], state:
         autocast=setup.precision.autocast,
         at_once=state.validation_batch,
         on_shrink=shrunk,
+        ranks=setup.ranks,
     )
     for text in result.notices:
         record(Notice(text, "warning"))

@@ -36,7 +36,7 @@ class Setup:
 
     @property
     def workers(self) -> int:
-        return worker_count(self.config.workers)
+        return worker_count(self.config.workers, self.ranks.place.local_size)
 
     @property
     def deterministic(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from visiontrain.data.description import load_description
 from visiontrain.data.sampler import permutation
+from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
 from visiontrain.models.detector import Detector
 from visiontrain.nn.norm import norm_layers
@@ -30,6 +32,9 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     device = setup.ranks.device
     again = ", activations computed again block by block (checkpoint_blocks)" if config.checkpoint_blocks else ""
     what = device_name(device) if device.type == "cuda" else f"cpu, {counted(torch.get_num_threads(), 'thread')}"
+    if setup.ranks.size > 1:
+        hosts = len({host.split(",")[0] for host in setup.ranks.hosts})
+        what = f"{setup.ranks.size} ranks on {counted(hosts, 'host')} ({what} each)"
     data = (
         f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
         f"{setup.val.targets}, {len(setup.train.names)} classes"
@@ -63,7 +68,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         "weight_decay_used": plan.weight_decay_used,
         "precision": setup.precision.name,
         "normalisation": plan.normalisation.record(norm_layers(model)),
-        "reduction": "none (one rank)",
+        "reduction": plan.reduction,
         "last_window": {"policy": plan.last_window, "images_left_out": left_out(setup)},
         "optimizer": {
             "kind": optim.optimizer,
@@ -86,6 +91,8 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "workers": setup.workers,
         },
+        "places": setup.ranks.gather(place(setup.ranks)),
+        **({"changes": list(setup.resumed.told(plan))} if setup.resumed else {}),
         "memory": {"of": peak_is_of(setup.ranks.device)},
         "data": {
             "file": str(load_description(config.data).file),
@@ -97,6 +104,17 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
             "val_targets": setup.val.targets,
             "findings": len(setup.train.findings) + len(setup.val.findings),
         },
+    }
+
+
+def place(ranks: Ranks) -> dict[str, Any]:
+    """Where this rank computes."""
+    return {
+        "rank": ranks.rank,
+        "host": platform.node(),
+        "process": os.getpid(),
+        "device": str(ranks.device),
+        "name": device_name(ranks.device),
     }
 
 
@@ -135,7 +153,7 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
                 f"It ran out of memory before: micro-batches of {state.micro_batch}, {state.validation_batch} images at a "
                 "time in validation, as when it stopped."
             )
-        for change in setup.resumed.changes:
+        for change in setup.resumed.told(setup.plan):
             yield Notice(f"Changed on resume: {change}")
         if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
             yield Notice(

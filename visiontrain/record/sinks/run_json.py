@@ -27,7 +27,7 @@ from visiontrain.record.files import SCHEMAS, read_epochs, write_json
 AXIS = "images_seen"  # of every curve
 METRIC = "ap (COCO, 100 detections)"  # by which best.pt is chosen
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
-MEASURED = ("data", "versions", "device", "batch_auto")  # and NOTHING_YET; every other fact was computed
+MEASURED = ("data", "versions", "device", "places", "batch_auto")  # and NOTHING_YET; every other fact was computed
 HOW = {
     "given": "asked for, defaults included",
     "computed": "decided or calculated from what was given, before it happened",
@@ -71,14 +71,15 @@ class RunJson:
             self._end(event)
 
     def _start(self, event: RunStarted) -> None:
+        changes = event.facts.get("changes", [])
         before = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else None
         self._record = _new_record(event.plan)
         if before is not None:
-            self._go_on(before)
-        self._merge(event.facts)
+            self._go_on(before, changes)
+        self._merge({key: value for key, value in event.facts.items() if key != "changes"})
         self._write()
 
-    def _go_on(self, before: dict[str, Any]) -> None:
+    def _go_on(self, before: dict[str, Any], changes: list[str]) -> None:
         """Take over what this run already was, as far as the trimmed files vouch for it."""
         record, measured = self._record, self._record["measured"]
         record["started"], record["phase"] = before["started"], "attempt"
@@ -94,7 +95,7 @@ class RunJson:
         attempted = measured["updates_attempted"]
         for key in ("resumes", "shrinks"):  # what happened after the checkpoint did not happen to this run
             measured[key] = [fact for fact in before["measured"][key] if fact["updates_attempted"] <= attempted]
-        measured["resumes"].append({"time": _now(), "updates_attempted": attempted})
+        measured["resumes"].append({"time": _now(), "updates_attempted": attempted, "changes": changes})
         measured["memory"] = before["measured"]["memory"]
 
     def _window(self, event: WindowClosed) -> None:
