@@ -166,11 +166,6 @@ class Plan:
         return math.ceil(sum(end - at for at, end in self.shares(start, stop, 0)) / micro_batch)
 
     @property
-    def reduction(self) -> str:
-        """How ranks add up their gradients."""
-        return "window" if self.accumulate > 1 else "ddp"
-
-    @property
     def updates_per_epoch(self) -> int:
         """Updates of an epoch after the warm-up."""
         return sum(stretch.count for stretch in self._after_ramp)
