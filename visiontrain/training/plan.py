@@ -184,7 +184,7 @@ class Plan:
             self._why_not_nbs(),
             self._ramp_sentence(),
             self._tail_sentence(),
-            self.normalisation.sentence(self.batch // self.ranks, self.accumulate),
+            self.normalisation.sentence(self.batch // self.ranks, self.accumulate, self.ranks),
         ]
         return tuple(sentence for sentence in told if sentence)
 
