@@ -159,7 +159,7 @@ def test_the_splits_of_one_update_size_agree_after_ten_updates(many, tmp_path):
             same(two, one)
 
 
-@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("norm", ["group", "batch", "sync"])
 def test_three_ranks_with_uneven_tails_and_both_reductions(tiny, tmp_path, norm):
     """13 images: windows of 6 and 1 (two ranks without an image), or of 3; ddp and window."""
     for batch, nbs in ((3, 6), (3, 3)):
@@ -169,8 +169,11 @@ def test_three_ranks_with_uneven_tails_and_both_reductions(tiny, tmp_path, norm)
             assert torch.equal(other.weights, outcomes[0].weights)
             assert torch.equal(other.statistics, outcomes[0].statistics)
             assert other.ledger == outcomes[0].ledger == {"applied": 26}
-        if norm == "group":
-            same(outcomes[0], run_of(ALONE, common))
+        if norm != "batch":  # the union's statistics are those of one process that sees whole micro-batches
+            one = run_of(ALONE, common | {"norm": {"group": "group", "sync": "batch"}[norm]})
+            # A window's gradient is held to 1e-12 elsewhere; small maps and AdamW make its last digits grow.
+            same(outcomes[0], one, 1e-9 if norm == "group" else 1e-6)
+            assert relative(outcomes[0].statistics, one.statistics) <= 1e-6 or norm == "group"
 
 
 def test_out_of_memory_on_one_rank_shrinks_all_and_costs_no_image(tiny, tmp_path):
