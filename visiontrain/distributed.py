@@ -204,11 +204,11 @@ class Group:
                 return
             heard, before = time.monotonic(), b""
             while not self._ask(lambda: self._comes(key)):
-                now = self._ask(lambda: self._store.get("beat/0"))
+                now, over = self._ask(lambda: (self._store.get("beat/0"), self._store.check(["bye/0"])))
                 if now != before:
                     heard, before = time.monotonic(), now
-                if time.monotonic() - heard > self.timeout:
-                    raise RankLost(f"{self.who(0)} has given no sign of life for {self.timeout:g} s", (0,))
+                if over or time.monotonic() - heard > min(self.timeout, 60 * BEAT):
+                    raise self.lost(RuntimeError("it prepares what the others wait for"))
         except RuntimeError as error:
             if isinstance(error, VisionTrainError):
                 raise
