@@ -40,7 +40,15 @@ import yaml
 
 from visiontrain.data.description import load_description
 
-OWN = {"parts": "equal,bytes,cut", "rdzv": "c10d", "meet": "a", "how": "down", "after": "6", "images": "64", "folder": ""}
+OWN = {
+    "parts": "equal,bytes,cut",
+    "rdzv": "c10d",
+    "meet": "a",
+    "how": "down",
+    "after": "6",
+    "images": "64",
+    "folder": "",
+}
 SETTINGS = {
     "device": "cpu",
     "imgsz": "64",
@@ -270,7 +278,9 @@ def cable_by_update(bench: Bench, name: str, processes: Sequence[subprocess.Pope
 def cut(bench: Bench) -> None:
     """The cable is cut: what both sides say, what is left, and how it goes on."""
     how, name, after = bench.own["how"], f"cut-{bench.own['how']}", int(bench.own["after"])
-    print(f"cut: {CUTS[how].__doc__} after {after} updates; agents meet on host-{bench.own['meet']} ({bench.own['rdzv']})")
+    print(
+        f"cut: {CUTS[how].__doc__} after {after} updates; agents meet on host-{bench.own['meet']} ({bench.own['rdzv']})"
+    )
     processes = bench.together(bench.words(name), name)
     run = bench.folder / name
     while len(lines(run / "updates.jsonl")) < after:

@@ -146,6 +146,13 @@ class Ranks:
             raise result[1]
         return result[0]
 
+    def blame(self, error: RuntimeError) -> RuntimeError:
+        """What to raise after a call failed that met the others somewhere inside: RankLost if one is missing, else the same."""
+        if self.group is None:
+            return error
+        found = self.group.lost(error)
+        return found if found.lost or found.alone else error
+
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
@@ -222,7 +229,8 @@ class Group:
         except RuntimeError:
             return RankLost(
                 f"the store that keeps the ranks together cannot be reached any more: its host, its process or the "
-                f"network is gone ({said})"
+                f"network is gone ({said})",
+                alone=True,
             )
 
     def _who_is_missing(self, said: str) -> RankLost:

@@ -157,7 +157,12 @@ def accumulate_window(
             del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
 
     largest = max(map(len, micro_batches), default=0)
-    done = attempt(passes)
+    try:
+        done = attempt(passes)
+    except RuntimeError as error:
+        if meets:
+            raise ranks.blame(error) from error
+        raise
     if isinstance(done, NoRoom):
         if meets or ranks.size == 1:
             raise OutOfMemory(done.said, largest)
