@@ -45,14 +45,11 @@ class TrainingStopped(VisionTrainError, RuntimeError):
 
 
 class RankLost(VisionTrainError, RuntimeError):
-    """A rank of the run is gone or does not come: those in ``lost``.
+    """A rank of the run is gone or does not come: those in ``lost``; ``saved``: it wrote the checkpoint before it went."""
 
-    ``saved``: it wrote the checkpoint before it went. ``alone``: this rank cannot reach what keeps the ranks together.
-    """
-
-    def __init__(self, message: str, lost: tuple[int, ...] = (), saved: bool = False, alone: bool = False) -> None:
-        super().__init__(message, lost, saved, alone)
-        self.lost, self.saved, self.alone = lost, saved, alone
+    def __init__(self, message: str, lost: tuple[int, ...] = (), saved: bool = False) -> None:
+        super().__init__(message, lost, saved)
+        self.lost, self.saved = lost, saved
 
     def __str__(self) -> str:
         return str(self.args[0])
