@@ -79,10 +79,13 @@ def _train(words: list[str]) -> int:
 def _val(words: list[str]) -> int:
     config = parse_words(ValConfig, words)
     from visiontrain import api
+    from visiontrain.distributed import place
     from visiontrain.evaluation.validation import scores_table
     from visiontrain.record.files import plain
 
     evaluation = api.run_validation(config)
+    if place().rank:  # rank 0 speaks for all
+        return 0
     if config.format == "json":
         print(json.dumps(plain(evaluation.to_json()), allow_nan=False))
     else:

@@ -205,8 +205,8 @@ class Group:
                 now = self._store.get("beat/0")
                 if now != before:
                     heard, before = time.monotonic(), now
-                if time.monotonic() - heard > self.timeout:
-                    raise RankLost(f"{self.who(0)} has given no sign of life for {self.timeout:g} s", (0,))
+                if self._store.check(["bye/0"]) or time.monotonic() - heard > min(self.timeout, 60 * BEAT):
+                    raise self.lost(RuntimeError("it prepares what the others wait for"))
                 time.sleep(0.05)
         except RuntimeError as error:
             if isinstance(error, VisionTrainError):

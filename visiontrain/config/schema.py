@@ -207,6 +207,7 @@ class ValConfig(_Checked):
     imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
     device: str = _like(TrainConfig, "device")
     workers: int = _like(TrainConfig, "workers")
+    timeout: float = _like(TrainConfig, "timeout")
     scoring: ScoringConfig = group(ScoringConfig, "Scoring")
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")

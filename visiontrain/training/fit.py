@@ -139,11 +139,12 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
 
 def close_ledger(job: Job) -> None:
     """Every position of the epoch is accounted for, those that the policy leaves out included."""
+    memory = memory_facts(job)  # first: a rank may be gone, and what is closed below could not be opened again
     ledger, images = job.state.ledger, job.plan.images
     if job.plan.last_window == "drop":
         ledger.close(range(ledger.position, images), "left out (last_window=drop)")
     ledger.close_epoch(images)
-    job.record(FactsChanged({"positions": dict(ledger.closed), **memory_facts(job)}))
+    job.record(FactsChanged({"positions": dict(ledger.closed), **memory}))
 
 
 def memory_facts(job: Job) -> dict[str, Any]:
