@@ -46,17 +46,18 @@ def merged(answers: Sequence[Sequence[Row]], places: Sequence[str]) -> list[Row]
     for place, rows in zip(places, answers, strict=True):
         for row in rows:
             found.setdefault(row.name, {})[place] = row
-    return [_worst(rows) for rows in found.values()]
+    return [_worst(rows, len(answers)) for rows in found.values()]
 
 
-def _worst(found: dict[str, Row]) -> Row:
+def _worst(found: dict[str, Row], ranks: int) -> Row:
     """Fails before notes before passes; of equal verdicts the larger number, then the first rank."""
     place, worst = max(found.items(), key=lambda item: (_SEVERITY.index(item[1].verdict), item[1].number or 0.0))
-    if all(row == worst for row in found.values()):
+    if len(found) == ranks and all(row == worst for row in found.values()):
         return replace(worst, meaning=f"on each rank: {worst.meaning}")
     rest = [f"{other} {row.value}" for other, row in found.items() if other != place]
     more = [f"and {len(rest) - OTHERS} more"] if len(rest) > OTHERS else []
-    return replace(worst, meaning=f"{place}: {worst.meaning}. {', '.join(rest[:OTHERS] + more)}")
+    others = f". {', '.join(rest[:OTHERS] + more)}" if rest else ""
+    return replace(worst, meaning=f"{place}: {worst.meaning}{others}")
 
 
 _SEVERITY = (PASS, NOTE, FAIL)

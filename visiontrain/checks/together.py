@@ -114,7 +114,7 @@ def one_process_row(pieces: Pieces, model: Detector, batch: Batch, plan: Plan) -
     exact = Precision(device, torch.float64)
     frozen = freeze_batch_norm(copy.deepcopy(model)).double()
     whole = gradient(replace(pieces, ranks=Ranks(device)), frozen, [batch], exact).vector
-    shared = _shared_gradient(pieces, frozen, batch, plan, exact)
+    shared = shared_gradient(pieces, frozen, batch, plan, exact)
     factor = share_of(shared, whole)
     apart, rest, factor = max(ranks.gather((relative(shared, whole), relative(shared, factor * whole), factor)))
     what = f"{len(batch)} images with {len(batch.targets)} objects in float64, statistics frozen, shared by {ranks.size} ranks"
@@ -135,8 +135,18 @@ def one_process_row(pieces: Pieces, model: Detector, batch: Batch, plan: Plan) -
     )
 
 
-def _shared_gradient(pieces: Pieces, model: Detector, batch: Batch, plan: Plan, exact: Precision) -> Tensor:
-    """This rank's share as two micro-batches (with reduce=ddp one, as planned), then what training does at a window's end."""
+def shared_gradient(pieces: Pieces, model: Detector, batch: Batch, plan: Plan, precision: Precision) -> Tensor:
+    """The gradient of images that all ranks share, flattened and not clipped, made as training makes it.
+
+    Each rank's share is two micro-batches; with reduce=ddp one, as then windows have one.
+
+    Args:
+        pieces: of the gradient; all of its ranks must call this.
+        model: of the run; its gradients are empty before.
+        batch: equal on all ranks.
+        plan: says how ranks add up.
+        precision: of the passes.
+    """
     ranks, images = pieces.ranks, len(batch)
     cut = replace(plan, batch=images if plan.reduction == "ddp" else max(images // 2, 1))
     reduction = Reduction(model, ranks, plan.reduction)
@@ -145,11 +155,11 @@ def _shared_gradient(pieces: Pieces, model: Detector, batch: Batch, plan: Plan, 
         pieces.criterion,
         [batch.slice(*share) for share in cut.shares(0, images, ranks.rank)],
         ranks=ranks,
-        precision=exact,
+        precision=precision,
         provisional=provisional_weights(model.loss_terms, len(batch.targets), 1),
         overlap=reduction.overlaps(images),
         meets=reduction.meets(images),
     )
     reduction.reduce(sums)
     normalise(sums, model.term_parameters())
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).div_(precision.scale)
