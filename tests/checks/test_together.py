@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 import torch
 from checks.toys import about_to_begin, pictures, toy_loss
-from ranks import free_port, place_of, run_on_ranks
+from ranks import run_on_ranks
 
-from visiontrain import models
-from visiontrain.checks import verdicts
+from visiontrain import cli, models
+from visiontrain.checks import check, verdicts
 from visiontrain.checks.check import look
 from visiontrain.checks.equality import Pieces
 from visiontrain.checks.preflight import Epoch, _slowest
@@ -127,19 +126,35 @@ def test_what_two_ranks_show_and_every_difference_between_them(tiny):
     assert averaged.verdict == FAIL and "not the gradient of one process, it is 0.5 times that" in averaged.meaning
 
 
-def checked(ranks, data):
+def checked(ranks, data, twice):
     """A whole check with a narrow network: what was told, and what came of it."""
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
         values = {"data": data, "device": "cpu", "workers": 0, "imgsz": 64, "batch": 4, "nbs": 8, "warmup_epochs": 0}
         result = look(build(CheckConfig, values), told.append, ranks)
-    return told, result.exit_code, result.rows, result.preflight.epoch, result.main, len(result.findings)
+    return told, typed(ranks, twice), result.exit_code, result.rows, result.preflight.epoch, len(result.findings)
 
 
-def test_a_whole_check_by_two_ranks(tiny):
-    (told, code, rows, epoch, main, findings), theirs = run_on_ranks(2, checked, str(tiny))
-    assert theirs[1:] == (code, rows, epoch, False, findings) and main
+def typed(ranks, data):
+    """What the command prints on this rank, and its exit code."""
+    words = ["check", f"data={data}", "preflight=false", "format=json", "device=cpu"]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
+        patch.setattr(check, "joined", lambda timeout: nullcontext(ranks))
+        code = cli.main(words)
+    return code, said.getvalue()
+
+
+def test_a_whole_check_by_two_ranks(tiny, tmp_path):
+    twice = tmp_path / "data.yaml"
+    twice.write_text(f"path: {tiny.parent}\ntrain: images/train\nval: images/train\nnames: [sun, sea]\n")
+    (told, (code, said), *result), (_, (their_code, their_words), *theirs) = run_on_ranks(
+        2, checked, str(tiny), str(twice)
+    )
+    assert (code, their_code, their_words) == (3, 3, ""), "rank 0 alone speaks, all end alike"
+    assert len(json.loads(said.splitlines()[-1])["findings"]) >= 13
+    assert theirs == result
+    code, rows, epoch, _ = result
     assert [row.name for row in rows] == [
         "same samples",
         "boundaries",
@@ -164,26 +179,6 @@ def test_a_whole_check_by_two_ranks(tiny):
     assert "of the fullest, rank" in epoch.of and "the slowest is rank" in epoch.of
     assert epoch.validation_images == 4, "each rank scores its share: twice the images of its micro-batch"
     assert "2 ranks on 1 host" in "".join(told)
-
-
-def test_two_processes_print_one_report_and_end_alike(tiny, tmp_path):
-    """As under torchrun: only rank 0 speaks, also on the line for scripts."""
-    twice = tmp_path / "data.yaml"
-    twice.write_text(f"path: {tiny.parent}\ntrain: images/train\nval: images/train\nnames: [sun, sea]\n")
-    words = ["check", f"data={twice}", "preflight=false", "format=json", "device=cpu", "timeout=60"]
-    port = free_port()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "visiontrain", *words],
-            env=os.environ | place_of(rank, 2, port),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [3, 3]
-    assert len(json.loads(said[0].splitlines()[-1])["findings"]) >= 13 and said[1] == ""
 
 
 def rows(**named):
