@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from visiontrain.data.description import load_description
@@ -148,7 +149,7 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
     for epoch in range(plan.epochs):
         dealt = plan.windows(epoch)[-1][1]
         order = permutation(setup.config.seed, epoch, len(index))
-        named[str(epoch + 1)] = [index.path(int(i)) for i in order[dealt:]]
+        named[str(epoch + 1)] = [index.path(int(i)) for i in order[np.arange(dealt, len(index))]]
     return named
 
 
