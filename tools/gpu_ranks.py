@@ -37,6 +37,7 @@ from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.losses import LOSSES
 from visiontrain.models import build_model
 from visiontrain.models.detector import Detector
+from visiontrain.nn import sync
 from visiontrain.nn.norm import freeze_batch_norm
 from visiontrain.training.optimizer import build_optimizer
 from visiontrain.training.plan import make_plan
@@ -147,7 +148,55 @@ def preflight(ranks: Ranks, size: int = SIZE) -> str:
     return ", ".join(f"{row.name} {row.value}" for row in result.rows if row.name in ("ranks", "one process", "memory"))
 
 
-AS_RANKS: dict[str, Callable[[Ranks], str]] = {"gradients": gradients, "scaler": scaler, "preflight": preflight}
+def statistics(ranks: Ranks, size: int = SIZE) -> str:
+    """norm=sync: a layer over the ranks, one of them without an image, against BatchNorm of all images at once."""
+    told = []
+    counts = [5, *[2] * (ranks.size - 1)]
+    counts[-1] *= ranks.size == 1  # the last of several has none
+    start = sum(counts[: ranks.rank])
+    mine = slice(start, start + counts[ranks.rank])
+    for dtype, limit in ((torch.float32, 1e-4), (torch.float64, 1e-10)):
+        torch.manual_seed(0)
+        like = {"device": ranks.device, "dtype": dtype}
+        x, towards = (torch.randn(sum(counts), 6, size // 32, 5).to(**like) for _ in range(2))
+        whole, layer = (kind(6).to(**like).train() for kind in (torch.nn.BatchNorm2d, sync.SyncBatchNorm))
+        all_, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+        y, expected = layer(part), whole(all_)
+        (y * towards[mine]).sum().backward()
+        (expected * towards).sum().backward()
+        for p in layer.parameters():
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # torch's kernels give none without an image
+            ranks.sum_(p.grad)
+        pairs = [
+            (y, expected[mine]),
+            (part.grad, all_.grad[mine]),
+            *((p.grad, q.grad) for p, q in zip(layer.parameters(), whole.parameters(), strict=True)),
+            (layer.running_mean, whole.running_mean),
+            (layer.running_var, whole.running_var),
+        ]
+        gap = max(float((a - b).norm() / b.norm()) for a, b in pairs if len(b))
+        gap = max(ranks.gather(gap))
+        assert gap <= limit, (dtype, gap)
+        told.append(f"{str(dtype).removeprefix('torch.')} {gap:.1e}")
+    return f"images {counts}, " + ", ".join(told)
+
+
+def statistics_alone(device: str = "cuda:0", backend: str = "cpu:gloo,cuda:nccl") -> str:
+    """The same by one process, through the collectives of a group of one."""
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with patch.object(sync, "_several_ranks", lambda: True):
+            return statistics(Ranks(torch.device(device)))
+    finally:
+        dist.destroy_process_group()
+
+
+AS_RANKS: dict[str, Callable[[Ranks], str]] = {
+    "gradients": gradients,
+    "scaler": scaler,
+    "statistics": statistics,
+    "preflight": preflight,
+}
 
 
 def one_card(check: str) -> str:
@@ -244,6 +293,7 @@ def _scaler(device: torch.device) -> torch.amp.GradScaler:
 CHECKS: dict[str, tuple[Callable[[], str], bool]] = {
     **{f"{check} of two ranks on one GPU": (partial(one_card, check), check == "preflight") for check in AS_RANKS},
     **{f"{check} of a rank on each GPU": (partial(cards, check), check == "preflight") for check in AS_RANKS},
+    "statistics of one process under NCCL": (statistics_alone, False),
     "train device=0,1": (a_run, True),
 }
 

@@ -146,6 +146,14 @@ class Ranks:
             raise result[1]
         return result[0]
 
+    def within(self, work: Callable[[], T]) -> T:
+        """Do work in the middle of which the ranks meet, in calls of torch's own (a backward pass that sums as it goes).
+
+        Raises:
+            RankLost: another rank did not come.
+        """
+        return work() if self.group is None else self.group.within(work)
+
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
@@ -191,6 +199,19 @@ class Group:
             call()
         except RuntimeError as error:
             if isinstance(error, VisionTrainError) or is_out_of_memory(error):
+                raise
+            raise self.lost(error) from error
+
+    def within(self, work: Callable[[], T]) -> T:
+        """The same for work that meets others somewhere inside; an error of its own stays what it is.
+
+        Raises:
+            RankLost: names who did not come.
+        """
+        try:
+            return work()
+        except RuntimeError as error:
+            if isinstance(error, VisionTrainError) or not _of_the_network(error):
                 raise
             raise self.lost(error) from error
 
@@ -392,6 +413,11 @@ def choose_device(name: str, here: Place = Place()) -> torch.device:
         there = f"cuda:0 to cuda:{count - 1} are there" if count else "torch sees no CUDA device"
         raise ConfigError(f"device={name}: {there}. Use device=cpu, or device=auto to take what there is.")
     return torch.device("cuda", index)
+
+
+def _of_the_network(error: RuntimeError) -> bool:
+    """Did a collective fail? NCCL has errors of its own, gloo names its files."""
+    return isinstance(error, dist.DistError) or "/gloo/" in str(error)
 
 
 def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:

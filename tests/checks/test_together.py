@@ -127,13 +127,14 @@ def test_what_two_ranks_show_and_every_difference_between_them(tiny):
 
 
 def checked(ranks, data, twice):
-    """A whole check with a narrow network: what was told, and what came of it."""
+    """A whole check with a narrow network: what was told, and what came of it; and the rows with synchronised statistics."""
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
         values = {"data": data, "device": "cpu", "workers": 0, "imgsz": 64, "batch": 4, "nbs": 8, "warmup_epochs": 0}
         result = look(build(CheckConfig, values), told.append, ranks)
-    return told, typed(ranks, twice), result.exit_code, result.rows, result.preflight.epoch, len(result.findings)
+        sync = look(build(CheckConfig, {**values, "norm": "sync"}), lambda text: None, ranks).rows
+    return told, typed(ranks, twice), sync, result.exit_code, result.rows, result.preflight.epoch, len(result.findings)
 
 
 def typed(ranks, data):
@@ -148,7 +149,7 @@ def typed(ranks, data):
 def test_a_whole_check_by_two_ranks(tiny, tmp_path):
     twice = tmp_path / "data.yaml"
     twice.write_text(f"path: {tiny.parent}\ntrain: images/train\nval: images/train\nnames: [sun, sea]\n")
-    (told, (code, said), *result), (_, (their_code, their_words), *theirs) = run_on_ranks(
+    (told, (code, said), sync, *result), (_, (their_code, their_words), _, *theirs) = run_on_ranks(
         2, checked, str(tiny), str(twice)
     )
     assert (code, their_code, their_words) == (3, 3, ""), "rank 0 alone speaks, all end alike"
@@ -179,6 +180,9 @@ def test_a_whole_check_by_two_ranks(tiny, tmp_path):
     assert "of the fullest, rank" in epoch.of and "the slowest is rank" in epoch.of
     assert epoch.validation_images == 4, "each rank scores its share: twice the images of its micro-batch"
     assert "2 ranks on 1 host" in "".join(told)
+    assert {row.verdict for row in sync} == {PASS, NOTE}, [row for row in sync if row.verdict == FAIL]
+    operations = next(row for row in sync if row.name == "operations")
+    assert "when its statistics are taken of 4 images and of all 8" in operations.meaning, "over both ranks"
 
 
 def rows(**named):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ from visiontrain.data.loader import evaluation_loader
 from visiontrain.distributed import ALONE, Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.memory import free_bytes, peak_is_of
+from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import alone, norm_of, swap_norms
 from visiontrain.record.events import Event
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.interrupt import Interrupt
@@ -214,20 +217,40 @@ def _made_again(setup: Setup, window: Window, batch: Batch) -> bool:
 
 def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch], places: Places) -> list[Row]:
     """Is the sum divided once, and is the window the gradient of one batch? Each rank asks itself, then all together."""
-    model, ranks = job.state.model, job.ranks
+    ranks = job.ranks
     few = range(window.start, min(window.start + FEW, window.stop))
     small = _samples(setup, min(setup.config.imgsz, SMALL))
     samples = sorted((small[window.epoch, p] for p in few), key=lambda sample: len(sample.classes))
-    alone = Pieces(job.criterion, Ranks(ranks.device))
-    rows = split_rows(alone, model, collate(samples)) if len(samples) >= 4 else []
-    rows = merged(ranks.gather(rows + _one_batch(setup, job, alone, window, first, places)), places.words)
+    local, model = Pieces(job.criterion, Ranks(ranks.device)), _waiting_for_nobody(job.state.model)
+    rows = split_rows(local, model, collate(samples)) if len(samples) >= 4 else []
+    rows += _one_batch(setup, local, model, window, _statistics_over(setup, window, first), places)
+    rows = merged(ranks.gather(rows), places.words)
     if ranks.size > 1:
         rows.append(one_process_row(Pieces(job.criterion, ranks), model, collate(samples), setup.plan))
     return rows
 
 
+def _waiting_for_nobody(model: Detector) -> Detector:
+    """The model, or, where it takes its statistics of all ranks, a copy that takes them of what it is given."""
+    if norm_of(model) != "sync":
+        return model
+    copied = copy.deepcopy(model)
+    swap_norms(copied, alone("sync"))
+    return copied
+
+
+def _statistics_over(setup: Setup, window: Window, first: Sequence[Batch]) -> list[Batch]:
+    """The micro-batches that statistics are taken of: this rank's, or with norm=sync those of all, which rank 0 makes."""
+    ranks, plan = setup.ranks, setup.plan
+    if ranks.size == 1 or plan.normalisation.norm != "sync":
+        return list(first)
+    samples = _samples(setup, setup.config.imgsz)
+    cuts = plan.micro_batches(window.start, window.stop) if ranks.main else []
+    return [collate([samples[window.epoch, p] for p in range(*cut)]) for cut in cuts]
+
+
 def _one_batch(
-    setup: Setup, job: Job, alone: Pieces, window: Window, first: Sequence[Batch], places: Places
+    setup: Setup, pieces: Pieces, model: Detector, window: Window, first: Sequence[Batch], places: Places
 ) -> list[Row]:
     """What this rank has of the window, as planned against one batch; nothing where it has no image."""
     if len(first) == 1:
@@ -236,18 +259,18 @@ def _one_batch(
     if not first:
         return []
     budget = SHARE_OF_FREE * free_bytes(setup.ranks.device) / places.sharers(setup.ranks.rank)
-    part, of = fitting_part(setup, job, window, first, budget)
-    return one_batch_rows(alone, job.state.model, part, setup.precision, of)
+    part, of = fitting_part(setup, pieces, model, window, first, budget)
+    return one_batch_rows(pieces, model, part, setup.precision, of)
 
 
 def fitting_part(
-    setup: Setup, job: Job, window: Window, first: Sequence[Batch], budget: float
+    setup: Setup, pieces: Pieces, model: Detector, window: Window, first: Sequence[Batch], budget: float
 ) -> tuple[list[Batch], str]:
     """As many whole micro-batches as fit as one batch into ``budget`` bytes, two at least, and what they are in words.
 
     Where not even two fit, their pictures are made smaller for this comparison, and the words say so.
     """
-    each = bytes_per_image(job.state.model, job.criterion, first[0], setup.precision)
+    each = bytes_per_image(model, pieces.criterion, first[0], setup.precision)
     batch, total = len(first[0]), sum(map(len, first))
     count = min(int(budget / each) // batch, len(first))
     size = setup.config.imgsz
@@ -256,7 +279,8 @@ def fitting_part(
         samples, count = _samples(setup, size), 2
         first = [collate([samples[window.epoch, p] for p in micro.positions]) for micro in first[:2]]
     images = sum(map(len, first[:count]))
-    whole = f"the window's {total} images" if setup.ranks.size == 1 else f"this rank's {total} images of the window"
+    all_of_it = total == window.stop - window.start
+    whole = f"the window's {total} images" if all_of_it else f"this rank's {total} images of the window"
     of = whole if images == total else f"{images} of {whole}"
     if images < total:
         of += f" ({megabytes(each)} each, {megabytes(budget)} to spend)"

@@ -138,7 +138,7 @@ def one_process_row(pieces: Pieces, model: Detector, batch: Batch, plan: Plan) -
 def shared_gradient(pieces: Pieces, model: Detector, batch: Batch, plan: Plan, precision: Precision) -> Tensor:
     """The gradient of images that all ranks share, flattened and not clipped, made as training makes it.
 
-    Each rank's share is two micro-batches; with reduce=ddp one, as then windows have one.
+    Each rank's share is two micro-batches, where there are images for it.
 
     Args:
         pieces: of the gradient; all of its ranks must call this.
@@ -148,7 +148,7 @@ def shared_gradient(pieces: Pieces, model: Detector, batch: Batch, plan: Plan, p
         precision: of the passes.
     """
     ranks, images = pieces.ranks, len(batch)
-    cut = replace(plan, batch=images if plan.reduction == "ddp" else max(images // 2, 1))
+    cut = replace(plan, batch=images // 2 if images // 2 >= ranks.size else images)
     reduction = Reduction(model, ranks, plan.reduction)
     sums = pieces.accumulate(
         reduction.module,

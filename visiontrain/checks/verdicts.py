@@ -84,7 +84,7 @@ def same_samples(by_rank: Sequence[Sequence[Seen]], plan: Plan, made_again: bool
 
 def boundaries(seen: Sequence[Seen], plan: Plan, rank: int = 0) -> Row:
     """Do windows begin and end where the plan says, cut into the micro-batches that it says, in each attempt?"""
-    planned = [[b - a for a, b in plan.shares(s.window.start, s.window.stop, rank)] * max(s.attempted, 1) for s in seen]
+    planned = [_passes(plan, (s.window.start, s.window.stop), rank) * max(s.attempted, 1) for s in seen]
     counted = [s.counts.forwards for s in seen]
     first = next((k for k, pair in enumerate(zip(planned, counted, strict=True)) if pair[0] != pair[1]), 0)
     return judged(
@@ -236,6 +236,13 @@ def kept_tensors(found: Growth) -> Row:
         "keep numbers (loss.item()), not tensors; a tensor with a graph keeps all activations of its pass",
         float(found.tensors[-1] - found.tensors[0]),
     )
+
+
+def _passes(plan: Plan, window: tuple[int, int], rank: int) -> list[int]:
+    """Images of each pass of a rank. With norm=sync it runs as many as rank 0, which has most, at the end with nothing."""
+    sizes = [stop - start for start, stop in plan.shares(*window, rank)]
+    waits = plan.ranks > 1 and plan.normalisation.norm == "sync"
+    return sizes + [0] * (len(plan.shares(*window, 0)) - len(sizes) if waits else 0)
 
 
 def _share(plan: Plan, window: tuple[int, int], rank: int) -> list[int]:
