@@ -146,6 +146,20 @@ class Ranks:
             raise result[1]
         return result[0]
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside, layers and backward passes wait for the other ranks.
+
+        Raises:
+            RankLost: one did not come.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if self.group is None or not _waited_in_vain(error):
+                raise
+            raise self.group.lost(error) from error
+
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
@@ -351,6 +365,11 @@ def choose_device(name: str, here: Place = Place()) -> torch.device:
         there = f"cuda:0 to cuda:{count - 1} are there" if count else "torch sees no CUDA device"
         raise ConfigError(f"device={name}: {there}. Use device=cpu, or device=auto to take what there is.")
     return torch.device("cuda", index)
+
+
+def _waited_in_vain(error: RuntimeError) -> bool:
+    """Is it about a rank that did not come? Gloo has no class of its own for that."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:

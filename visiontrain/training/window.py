@@ -157,7 +157,8 @@ def accumulate_window(
             del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
 
     largest = max(map(len, micro_batches), default=0)
-    done = attempt(passes)
+    with ranks.waiting() if meets else nullcontext():
+        done = attempt(passes)
     if isinstance(done, NoRoom):
         if meets or ranks.size == 1:
             raise OutOfMemory(done.said, largest)
