@@ -36,7 +36,8 @@ class Reduction:
     def __init__(self, model: nn.Module, ranks: Ranks, way: str = "window") -> None:
         self.ranks = ranks
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        apart = ranks.size > 1 and norm_of(model) != "sync"  # those are alike on all ranks
+        self.synchronised = ranks.size > 1 and norm_of(model) == "sync"
+        apart = ranks.size > 1 and not self.synchronised  # those are alike on all ranks
         self.statistics = running_statistics(model) if apart else []
         self.module = wrapped(model, ranks) if ranks.size > 1 and way == "ddp" else model
         self._buckets = _buckets(self.parameters) if ranks.size > 1 else []
@@ -47,7 +48,7 @@ class Reduction:
 
     def meets(self, images: int) -> bool:
         """Do the passes of such a window wait for other ranks? Then a rank that fails in them can agree on nothing."""
-        return self.overlaps(images)
+        return self.synchronised or self.overlaps(images)
 
     def reduce(self, sums: WindowSums) -> None:
         """Make the waiting gradients and the running statistics of this rank those of all ranks.
