@@ -255,6 +255,7 @@ class CheckConfig(_Checked):
     imgsz: int = _like(TrainConfig, "imgsz")
     device: str = _like(TrainConfig, "device")
     workers: int = _like(TrainConfig, "workers")
+    timeout: float = _like(TrainConfig, "timeout")
     seed: int = _like(TrainConfig, "seed")
     deterministic: bool | None = _like(TrainConfig, "deterministic")
     amp: bool = _like(TrainConfig, "amp")
