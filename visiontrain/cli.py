@@ -99,9 +99,9 @@ def _plan(words: list[str]) -> int:
 
     plan = api.run_plan(config)
     print("\n".join(plan.sentences()))
-    print("These are counts; they say nothing about memory or speed.")
+    print("These are counts; they say nothing about the memory of a device, nor about speed.")
     if config.format == "json":
-        print(json.dumps(plan.facts(), allow_nan=False))
+        print(json.dumps({"schema_version": 1, **plan.facts()}, allow_nan=False))
     return 0
 
 
@@ -111,7 +111,7 @@ def _check(words: list[str]) -> int:
     from visiontrain.record.files import plain
 
     result = api.run_check(config)
-    if config.format == "json":
+    if config.format == "json" and result.main:
         print(json.dumps(plain(result.to_json()), allow_nan=False))
     return result.exit_code
 

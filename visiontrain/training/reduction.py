@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from visiontrain.distributed import Ranks
 from visiontrain.errors import ConfigError
-from visiontrain.nn.norm import running_statistics
+from visiontrain.nn.norm import norm_of, running_statistics
 from visiontrain.training.window import WindowSums
 
 BUCKET_BYTES = 25 * 2**20
@@ -37,7 +37,9 @@ class Reduction:
     def __init__(self, model: nn.Module, ranks: Ranks, way: str = "window") -> None:
         self.ranks = ranks
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.statistics = [t for t in running_statistics(model) if ranks.size > 1]
+        self.synchronised = ranks.size > 1 and norm_of(model) == "sync"
+        apart = ranks.size > 1 and not self.synchronised  # those are alike on all ranks
+        self.statistics = running_statistics(model) if apart else []
         self.summed: set[int] = set()  # identities of the parameters that the last backward pass summed
         self.module = wrapped(model, ranks, self.summed) if ranks.size > 1 and way == "ddp" else model
         self._buckets = _buckets(self.parameters) if ranks.size > 1 else []
@@ -48,7 +50,7 @@ class Reduction:
 
     def meets(self, images: int) -> bool:
         """Do the passes of such a window wait for other ranks? Then a rank that fails in them can agree on nothing."""
-        return self.overlaps(images)
+        return self.synchronised or self.overlaps(images)
 
     def reduce(self, sums: WindowSums) -> None:
         """Make the waiting gradients and the running statistics of this rank those of all ranks.
