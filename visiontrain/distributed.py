@@ -211,7 +211,7 @@ class Group:
         try:
             return work()
         except RuntimeError as error:
-            if isinstance(error, VisionTrainError) or not _of_the_network(error):
+            if not _of_the_network(error):
                 raise
             raise self.lost(error) from error
 
@@ -416,7 +416,9 @@ def choose_device(name: str, here: Place = Place()) -> torch.device:
 
 
 def _of_the_network(error: RuntimeError) -> bool:
-    """Did a collective fail? NCCL has errors of its own, gloo names its files."""
+    """Did a collective fail, and nobody knows yet whose fault it is? NCCL has errors of its own, gloo names its files."""
+    if isinstance(error, VisionTrainError):
+        return isinstance(error, RankLost) and not error.lost
     return isinstance(error, dist.DistError) or "/gloo/" in str(error)
 
 
