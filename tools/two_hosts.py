@@ -10,27 +10,29 @@ Linux, root and iproute2 (``ip``; ``tc`` for how=loss) are needed. Each host has
 equal   one process, then two hosts, the same settings: images of each update, losses, weights and metrics side by side.
 bytes   what crosses the cable for an update of eight micro-batches, and for the same images as updates of one.
 cut     the cable is cut in the middle. Both sides must end by themselves, in bounded time, with an exit code that is not 0 and
-        with words that say what happened; last.pt holds the last window; one process ends the run, and so do two hosts,
-        who must come to the weights of the uncut run, bit for bit.
+        with words that say what happened; last.pt holds the last window.
+resume  one process ends a copy of the cut run, two hosts the run; they must come to the weights of the uncut one, bit for bit.
 
 Own words: ``parts``, ``rdzv=c10d|static`` (how torchrun's agents meet), ``meet=a|b`` (on whose host; static: a), ``how`` the cable
 is cut: ``down`` (it is unplugged), ``loss`` (it swallows everything) or ``kill`` (host b loses power and is never heard again),
-``after`` (updates before the cut), ``images`` and ``folder`` (a new one). Every other word is a setting of train. Rank 0 is on
-host a. Both hosts see the same disk.
+``after`` (updates before the cut), ``tcp_retries``, ``images`` and ``folder`` (a new one). Every other word is a setting of train.
+Rank 0 is on host a. Both hosts see the same disk.
+
+torchrun's agents have no timeout of their own on a store that does not answer: the agent on the far side of the cut ends when TCP
+gives up. With Linux's net.ipv4.tcp_retries2=15 that is after a quarter of an hour, with tcp_retries=6, as here, after half a minute.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import math
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +40,11 @@ from typing import Any
 import torch
 import yaml
 
+from tools.two_namespaces import CUTS, LAUNCHER, Host, mend, two_hosts, what_is_missing
 from visiontrain.data.description import load_description
 
-OWN = {"parts": "equal,bytes,cut", "rdzv": "c10d", "meet": "a", "how": "down", "after": "6", "images": "64", "folder": ""}
+OWN = {"parts": "equal,bytes,cut,resume", "rdzv": "c10d", "meet": "a", "how": "down", "after": "6"}
+OWN |= {"tcp_retries": "6", "images": "64", "folder": ""}
 SETTINGS = {
     "device": "cpu",
     "imgsz": "64",
@@ -57,66 +61,8 @@ SETTINGS = {
     "timeout": "60",
 }
 DRIFT = 1e-4  # relative, of float32 weights after the whole run; each window's gradient is exact to rounding
-SLACK = 90  # seconds that may pass beyond ``timeout`` until both sides have ended: torchrun's agents wait 60 for their store
+SLACK = 120  # seconds that may pass beyond ``timeout`` until both sides have ended; the machine may be busy
 PORT = 29500
-
-
-@dataclass(frozen=True)
-class Host:
-    """A network namespace with one end of the cable; ``hosts`` is its /etc/hosts."""
-
-    name: str
-    space: str
-    address: str
-    hosts: Path
-
-    def start(self, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-        """Run a command there, under the host's name; what it says goes to ``log``."""
-        own = 'echo "$0" > /proc/sys/kernel/hostname && mount --bind "$1" /etc/hosts && shift && exec "$@"'
-        command = ["ip", "netns", "exec", self.space, "unshare", "--uts", "--mount", "sh", "-c", own, self.name]
-        command += [str(self.hosts), *words]
-        environment = os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
-        with log.open("wb") as file:
-            return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
-
-    def ip(self, *words: str) -> str:
-        return _shell("ip", "-n", self.space, *words)
-
-    def processes(self) -> list[int]:
-        return [int(word) for word in _shell("ip", "netns", "pids", self.space).split()]
-
-    def sent(self) -> int:
-        """Bytes that this end has put on the cable."""
-        (link,) = json.loads(self.ip("-s", "-j", "link", "show", "eth0"))
-        count: int = link["stats64"]["tx"]["bytes"]
-        return count
-
-    def kill(self) -> None:
-        for number in self.processes():
-            with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-
-
-@contextmanager
-def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
-    """Two hosts that know each other's names, and a cable; gone at the end with all that runs on them, whatever happened."""
-    names = folder / "hosts"
-    a, b = (Host(f"host-{x}", f"visiontrain-{os.getpid()}-{x}", f"10.77.0.{n}", names) for n, x in enumerate("ab", 1))
-    names.write_text("127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in (a, b)))
-    try:
-        for host in (a, b):
-            _shell("ip", "netns", "add", host.space)
-        _shell("ip", "link", "add", "eth0", "netns", a.space, "type", "veth", "peer", "name", "eth0", "netns", b.space)
-        for host in (a, b):
-            host.ip("address", "add", f"{host.address}/24", "dev", "eth0")
-            host.ip("link", "set", "lo", "up")
-            host.ip("link", "set", "eth0", "up")
-        yield a, b
-    finally:
-        for host in (a, b):
-            with suppress(subprocess.CalledProcessError):  # it never came to be
-                host.kill()
-                _shell("ip", "netns", "delete", host.space)
 
 
 @dataclass
@@ -150,7 +96,7 @@ class Bench:
         meet = self.hosts["ab".index(self.own["meet"])].name
         found = []
         for number, host in enumerate(self.hosts):
-            launcher = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+            launcher = ["-m", LAUNCHER, "--nnodes", "2", "--nproc-per-node", "1"]
             launcher += ["--rdzv-backend", self.own["rdzv"], "--rdzv-endpoint", f"{meet}:{PORT}", "--rdzv-id", log]
             launcher += ["--node-rank", str(number)]
             found.append(host.start([sys.executable, *launcher, *words], self.log(log, host)))
@@ -175,38 +121,29 @@ def main(words: Sequence[str]) -> int:
     """Run the parts; 0 where all is as it must be, 1 where something is wrong, 2 where it cannot run here."""
     given = dict(word.split("=", 1) for word in words)
     own = {name: given.pop(name, default) for name, default in OWN.items()}
-    if missing := what_is_missing(own):
-        print(f"two_hosts cannot run: {missing}", file=sys.stderr)
-        return 2
+    parts = own["parts"].split(",")
+    for name, value, known in [("how", own["how"], CUTS), *(("parts", part, PARTS) for part in parts)]:
+        if value not in known:
+            return cannot(f"{name}={value}: there are {', '.join(known)}")
+    if missing := what_is_missing(own["how"]):
+        return cannot(missing)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit("stopped"))
     folder = Path(own["folder"] or tempfile.mkdtemp(prefix="two-hosts-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    with two_hosts(folder) as hosts:
+    with two_hosts(folder, int(own["tcp_retries"])) as hosts:
         data = {"data": str(some_shapes(folder, int(own["images"])))}
         bench = Bench(hosts, own, SETTINGS | data | given, folder, [])
         print(f"{hosts[0].name} ({hosts[0].address}) and {hosts[1].name} ({hosts[1].address}); logs and runs: {folder}")
-        for part in own["parts"].split(","):
+        for part in parts:
             PARTS[part](bench)
     print(f"{len(bench.wrong)} of the checks failed" if bench.wrong else "all checks passed")
     return bool(bench.wrong)
 
 
-def what_is_missing(own: dict[str, str]) -> str:
-    """Why this cannot run here, or nothing."""
-    if unknown := [part for part in own["parts"].split(",") if part not in PARTS]:
-        return f"parts={unknown[0]}: there are {', '.join(PARTS)}"
-    if own["how"] not in CUTS:
-        return f"how={own['how']}: there are {', '.join(CUTS)}"
-    if sys.platform != "linux":
-        return "network namespaces are Linux's"
-    tools = ["ip", "unshare", *(["tc"] if own["how"] == "loss" else [])]
-    if absent := [name for name in tools if not shutil.which(name)]:
-        return f"{' and '.join(absent)} not found; install iproute2 (ip, tc) and util-linux (unshare)"
-    if os.geteuid():
-        return "it makes network namespaces, which takes root; run it with sudo"
-    tried = subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True, text=True)
-    return f"this kernel or container allows no network namespaces ({tried.stderr.strip()})" if tried.returncode else ""
+def cannot(why: str) -> int:
+    print(f"two_hosts cannot run: {why}", file=sys.stderr)
+    return 2
 
 
 def some_shapes(folder: Path, images: int) -> Path:
@@ -234,8 +171,10 @@ def equal(bench: Bench) -> None:
     for what in ("weights", "ema"):
         drift = relative(weights(two, what), weights(one, what))
         bench.check(drift <= DRIFT, f"{what}: relative difference {drift:.1e} (at most {DRIFT:g})")
-    aps = [record(run)["measured"]["metrics"]["last"]["metrics"]["ap50"] for run in (one, two)]
-    bench.check(abs(aps[0] - aps[1]) <= 1e-3, f"AP50 {aps[0]:.6f} and {aps[1]:.6f}")
+    scores = [record(run)["measured"]["metrics"]["last"] for run in (one, two)]
+    for name in ("ap50", "recall"):
+        x, y = (score[name] for score in scores)
+        bench.check(abs(x - y) <= 1e-3, f"{name} after the last epoch: {x:.6f} and {y:.6f}")
     places = record(two)["measured"]["places"]
     hosts = [place["host"] for place in places]
     bench.check(hosts == [host.name for host in bench.hosts], f"run.json names the hosts: {', '.join(hosts)}")
@@ -267,58 +206,73 @@ def cable_by_update(bench: Bench, name: str, processes: Sequence[subprocess.Pope
     return seen[-1][0] - seen[0][0], seen[-1][1] - seen[0][1]
 
 
+@dataclass
+class Ended:
+    """One side after the cut: seconds until its training and its launcher were gone, exit code, processes that stayed."""
+
+    training: float = math.inf
+    launcher: float = math.inf
+    code: int | None = None
+    left: int = 0
+
+
 def cut(bench: Bench) -> None:
     """The cable is cut: what both sides say, what is left, and how it goes on."""
     how, name, after = bench.own["how"], f"cut-{bench.own['how']}", int(bench.own["after"])
-    print(f"cut: {CUTS[how].__doc__} after {after} updates; agents meet on host-{bench.own['meet']} ({bench.own['rdzv']})")
+    print(
+        f"cut: {CUTS[how].__doc__} after {after} updates; agents meet on host-{bench.own['meet']} ({bench.own['rdzv']})"
+    )
     processes = bench.together(bench.words(name), name)
     run = bench.folder / name
     while len(lines(run / "updates.jsonl")) < after:
         if any(process.poll() is not None for process in processes):
             bench.finish(processes, name)
         time.sleep(0.05)
-    CUTS[how](bench)
-    ended = how_they_ended(bench, processes, name)
-    judge_the_cut(bench, ended, name)
-    mend(bench)
-    go_on(bench, run)
+    CUTS[how](*bench.hosts)
+    judge_the_cut(bench, how_they_ended(bench, processes), name)
+    mend(*bench.hosts)
 
 
-def how_they_ended(bench: Bench, processes: Sequence[subprocess.Popen[bytes]], name: str) -> list[tuple[int, float]]:
-    """Exit code and seconds since the cut of each side; those that have not ended in time are ended and marked."""
-    start, limit = time.monotonic(), float(bench.settings["timeout"]) + SLACK
-    ended: dict[int, tuple[int, float]] = {}
-    while len(ended) < 2 and time.monotonic() < start + limit:
-        for number, process in enumerate(processes):
-            if number not in ended and process.poll() is not None:
-                ended[number] = (process.returncode, time.monotonic() - start)
-        time.sleep(0.1)
-    for number, host in enumerate(bench.hosts):
-        left = host.processes()
-        bench.check(not left, f"{host.name}: no process is left" + (f", but {len(left)} are" if left else ""))
-        if left:
-            host.kill()
-            ended.setdefault(number, (processes[number].wait(), float("inf")))
-    return [ended[0], ended[1]]
+def how_they_ended(bench: Bench, processes: Sequence[subprocess.Popen[bytes]]) -> list[Ended]:
+    """What became of both sides; a side that has not ended in time is ended and marked by an endless time."""
+    start, found = time.monotonic(), [Ended(), Ended()]
+    limit = start + float(bench.settings["timeout"]) + SLACK
+    while (now := time.monotonic()) < limit and not all(side.code is not None for side in found):
+        for side, host, process in zip(found, bench.hosts, processes, strict=True):
+            if process.poll() is not None and side.code is None:
+                side.code, side.launcher = process.returncode, now - start
+            if math.isinf(side.training) and not host.trains():
+                side.training = now - start
+        time.sleep(0.2)
+    for side, host, process in zip(found, bench.hosts, processes, strict=True):
+        side.left = len(host.processes())
+        host.kill()
+        process.wait()
+    return found
 
 
-def judge_the_cut(bench: Bench, ended: Sequence[tuple[int, float]], name: str) -> None:
+def judge_the_cut(bench: Bench, sides: Sequence[Ended], name: str) -> None:
     """What both sides said, and whether the last window is on disk."""
-    for host, (code, seconds) in zip(bench.hosts, ended, strict=True):
+    for host, side in zip(bench.hosts, sides, strict=True):
         said = [line for line in lines(bench.log(name, host)) if line.startswith("visiontrain: ")]
-        print(f"  {host.name} ended {seconds:.0f} s after the cut with exit code {code}:")
-        print(indented("\n".join(said), 6))
+        print(
+            f"  {host.name}: training ended {side.training:.0f} s after the cut, torchrun {side.launcher:.0f} s after it"
+        )
+        print(indented("\n".join(said), 10))
+        bench.check(side.left == 0, f"{host.name}: {side.left} processes are left")
         if host is bench.hosts[0] or bench.own["how"] != "kill":
-            bench.check(code not in (0, -signal.SIGKILL), f"{host.name}: exit code is not 0")
-            wanted = "host-b" if host is bench.hosts[0] else "cannot be reached"
+            bench.check(side.code == 1, f"{host.name}: exit code {side.code}")
+            wanted = "rank 1 (host host-b" if host is bench.hosts[0] else "cannot be reached any more from host-b"
             bench.check(any(wanted in line for line in said), f"{host.name}: the message says {wanted!r}")
     rows = column(bench.folder / name, "updates_attempted")
     saved = checkpoint(bench.folder / name)["state"]["updates_attempted"]
     bench.check(saved == rows[-1], f"last.pt holds update {saved} of the {rows[-1]} that were closed")
 
 
-def go_on(bench: Bench, run: Path) -> None:
-    """One process ends a copy of the run, two hosts the run."""
+def go_on(bench: Bench) -> None:
+    """One process ends a copy of the run that was cut, two hosts the run."""
+    run = bench.folder / f"cut-{bench.own['how']}"
+    print("resume: one process, then two hosts")
     copy = run.with_name(run.name + "-by-one")
     shutil.copytree(run, copy)
     resume = ["-m", "visiontrain", "train"]
@@ -336,33 +290,7 @@ def go_on(bench: Bench, run: Path) -> None:
     bench.check(drift <= DRIFT, f"resumed by one process: relative difference {drift:.1e} (at most {DRIFT:g})")
 
 
-def unplugged(bench: Bench) -> None:
-    """the cable is unplugged"""
-    bench.hosts[1].ip("link", "set", "eth0", "down")
-
-
-def swallowed(bench: Bench) -> None:
-    """the cable swallows everything"""
-    for host in bench.hosts:
-        _shell("tc", "-n", host.space, "qdisc", "add", "dev", "eth0", "root", "netem", "loss", "100%")
-
-
-def power_lost(bench: Bench) -> None:
-    """host-b loses power"""
-    unplugged(bench)
-    bench.hosts[1].kill()
-
-
-def mend(bench: Bench) -> None:
-    """The cable as it was."""
-    for host in bench.hosts:
-        host.ip("link", "set", "eth0", "up")
-        with suppress(subprocess.CalledProcessError):
-            _shell("tc", "-n", host.space, "qdisc", "delete", "dev", "eth0", "root")
-
-
-CUTS: dict[str, Callable[[Bench], None]] = {"down": unplugged, "loss": swallowed, "kill": power_lost}
-PARTS: dict[str, Callable[[Bench], None]] = {"equal": equal, "bytes": sent_bytes, "cut": cut}
+PARTS: dict[str, Callable[[Bench], None]] = {"equal": equal, "bytes": sent_bytes, "cut": cut, "resume": go_on}
 
 
 def lines(path: Path) -> list[str]:
@@ -410,10 +338,6 @@ def relative(a: Any, b: Any) -> float:
     """||a - b|| / ||b||, of tensors or of mappings of numbers."""
     a, b = (torch.tensor(list(x.values()), dtype=torch.float64) if isinstance(x, dict) else x for x in (a, b))
     return float((a - b).norm() / b.norm())
-
-
-def _shell(*words: str) -> str:
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":

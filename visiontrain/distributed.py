@@ -91,6 +91,17 @@ class Ranks:
             torch.cuda.set_device(device)
         return replace(self, device=device)
 
+    def meet(self, call: Callable[[], object]) -> None:
+        """Do something in which ranks wait for each other.
+
+        Raises:
+            RankLost: another rank did not come.
+        """
+        if self.group is None:
+            call()
+        else:
+            self.group.meet(call)
+
     def sum_(self, tensor: Tensor) -> None:
         """Sum over all ranks, in place; every rank gets the same bits.
 
@@ -146,14 +157,6 @@ class Ranks:
             raise result[1]
         return result[0]
 
-    def within(self, work: Callable[[], T]) -> T:
-        """Do work in the middle of which the ranks meet, in calls of torch's own (a backward pass that sums as it goes).
-
-        Raises:
-            RankLost: another rank did not come.
-        """
-        return work() if self.group is None else self.group.within(work)
-
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
@@ -198,20 +201,7 @@ class Group:
             self._store.set(f"at/{self.rank}", str(self.collectives))
             call()
         except RuntimeError as error:
-            if isinstance(error, VisionTrainError) or is_out_of_memory(error):
-                raise
-            raise self.lost(error) from error
-
-    def within(self, work: Callable[[], T]) -> T:
-        """The same for work that meets others somewhere inside; an error of its own stays what it is.
-
-        Raises:
-            RankLost: names who did not come.
-        """
-        try:
-            return work()
-        except RuntimeError as error:
-            if not _of_the_network(error):
+            if not _is_of_the_network(error):
                 raise
             raise self.lost(error) from error
 
@@ -237,13 +227,13 @@ class Group:
 
     def lost(self, error: RuntimeError) -> RankLost:
         """The error that says who is missing: no sign of life, or not where the others are."""
-        said = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        said = _in_a_line(error)
         try:
             return self._ask(lambda: self._who_is_missing(said))
         except RuntimeError:
             return RankLost(
-                f"the store that keeps the ranks together cannot be reached any more: its host, its process or the "
-                f"network is gone ({said})"
+                f"the store that keeps the ranks together, on the host of {self.who(0)}, cannot be reached any more from "
+                f"{socket.gethostname()}: that host, its launcher or the network is gone ({said})"
             )
 
     def _who_is_missing(self, said: str) -> RankLost:
@@ -364,7 +354,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     except RuntimeError as error:
         raise RankLost(
             f"rank {here.rank} of {here.size} could not join the others at {here.address}:{here.port} within {timeout:g} s "
-            f"({str(error).strip().splitlines()[0][:200]}). Is the address reachable from this host, and were all ranks started?"
+            f"({_in_a_line(error)}). Is the address reachable from this host, and were all ranks started?"
         ) from error
     group = Group(dist.PrefixStore("visiontrain", store), here.rank, here.size, timeout)
     ranks = Ranks(cpu, here.rank, here.size, here, group)
@@ -415,11 +405,17 @@ def choose_device(name: str, here: Place = Place()) -> torch.device:
     return torch.device("cuda", index)
 
 
-def _of_the_network(error: RuntimeError) -> bool:
-    """Did a collective fail, and nobody knows yet whose fault it is? NCCL has errors of its own, gloo names its files."""
-    if isinstance(error, VisionTrainError):
-        return isinstance(error, RankLost) and not error.lost
-    return isinstance(error, dist.DistError) or "/gloo/" in str(error)
+def _in_a_line(error: RuntimeError) -> str:
+    """What a backend says, without the place in its source that it begins with."""
+    said = re.sub(r"^\[\S+\]\s*", "", str(error).strip())
+    return said.splitlines()[0][:200] if said else type(error).__name__
+
+
+def _is_of_the_network(error: RuntimeError) -> bool:
+    """Did waiting for another rank fail? NCCL and stores have errors of their own; gloo's begin with its source file."""
+    if isinstance(error, VisionTrainError) or is_out_of_memory(error):
+        return False
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:

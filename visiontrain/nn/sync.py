@@ -12,7 +12,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules._functions import SyncBatchNorm as OnCuda
 
 from visiontrain.boxes import at_least_float32
-from visiontrain.errors import RankLost
 
 PLACES = (0, 2, 3)  # what mean and variance of a channel are taken over
 
@@ -79,7 +78,7 @@ class AllReduced(Function):
         exact = x.double()
         places = exact.new_full((1,), x.numel() // x.shape[1])
         sums = torch.cat((places, exact.sum(PLACES), exact.square().sum(PLACES)))
-        _sum(sums, group)
+        dist.all_reduce(sums, group=group)
         count = int(sums[0])
         if count < 2:
             raise ValueError(f"BatchNorm has a variance of two values and more; on all {size} ranks it met {count}")
@@ -101,7 +100,7 @@ class AllReduced(Function):
         h = (x - _wide(mean, x)) * _wide(inverse, x)
         sums = torch.stack((dy.sum(PLACES, dtype=torch.float64), (dy * h).sum(PLACES, dtype=torch.float64)))
         shift_part, scale_part = sums.to(ctx.dtype, copy=True)
-        _sum(sums, ctx.group)
+        dist.all_reduce(sums, group=ctx.group)
         means = sums / ctx.count
         dx = (dy - _wide(means[0], x) - h * _wide(means[1], x)) * _wide(scale, x)
         return dx, scale_part, shift_part, None, None, None, None, None, None
@@ -109,13 +108,6 @@ class AllReduced(Function):
 
 def _several_ranks() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _sum(sums: Tensor, group: dist.ProcessGroup) -> None:
-    try:
-        dist.all_reduce(sums, group=group)
-    except RuntimeError as error:
-        raise RankLost(f"BatchNorm waited for the statistics of another rank, which did not come ({error})") from error
 
 
 def _wide(channels: Tensor, x: Tensor) -> Tensor:

@@ -111,8 +111,7 @@ class Plan:
 
     ``batch`` counts images over all ``ranks``; ``images_per_update`` is ``batch * accumulate``;
     ``warmup_images`` is the length of the ramp; ``weight_decay_used`` is what the optimizer gets; ``normalisation`` was
-    decided from the configured batch, and nothing decides it again. ``reduce`` is the setting. ``footprint`` is what the
-    plan says of bytes, before there is a model.
+    decided from the configured batch, and nothing decides it again. ``reduce`` is the setting; ``footprint`` tells bytes.
     """
 
     batch: int
