@@ -19,6 +19,7 @@ MAY_CHANGE = frozenset(
         "data",
         "device",
         "exist_ok",
+        "max_restarts",
         "name",
         "nbs",
         "patience",
