@@ -222,7 +222,7 @@ def run_plan(config: PlanConfig) -> Plan:
         warmup_epochs=config.warmup_epochs,
         last_window=config.last_window,
         ranks=config.ranks,
-        normalisation=choose_norm(config.norm, start),
+        normalisation=choose_norm(config.norm, start, config.ranks),
         reduce=config.reduce,
         footprint=footprint,
     )

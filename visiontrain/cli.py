@@ -111,7 +111,7 @@ def _check(words: list[str]) -> int:
     from visiontrain.record.files import plain
 
     result = api.run_check(config)
-    if config.format == "json":
+    if config.format == "json" and result.main:
         print(json.dumps(plain(result.to_json()), allow_nan=False))
     return result.exit_code
 

@@ -41,10 +41,6 @@ def _name_problem(value: str) -> str:
     return "names a folder inside project: leave out / and \\" if re.search(r"[/\\]|^\.\.?$", value) else ""
 
 
-def _norm_problem(value: str) -> str:
-    return "arrives with several GPUs; until then take auto, batch, group or frozen" if value.lower() == "sync" else ""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Checked:
     """Checks its own settings, whoever builds it, and reports all that is wrong at once."""
@@ -157,9 +153,9 @@ class TrainConfig(_Checked):
     )
     norm: str = setting(
         "auto",
-        "normalisation; auto: as the weights were trained, BatchNorm from scratch; frozen keeps a checkpoint's statistics",
-        choices=("auto", "batch", "group", "frozen"),
-        check=_norm_problem,
+        "normalisation; auto: as the weights were trained, BatchNorm from scratch; sync: BatchNorm over all ranks; "
+        "frozen keeps a checkpoint's statistics",
+        choices=("auto", "batch", "sync", "group", "frozen"),
     )
     reduce: str = setting(
         "auto",
@@ -259,6 +255,7 @@ class CheckConfig(_Checked):
     imgsz: int = _like(TrainConfig, "imgsz")
     device: str = _like(TrainConfig, "device")
     workers: int = _like(TrainConfig, "workers")
+    timeout: float = _like(TrainConfig, "timeout")
     seed: int = _like(TrainConfig, "seed")
     deterministic: bool | None = _like(TrainConfig, "deterministic")
     amp: bool = _like(TrainConfig, "amp")

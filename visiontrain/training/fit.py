@@ -80,8 +80,15 @@ def stop_together(job: Job) -> None:
 def survive(job: Job, error: RankLost) -> RankLost:
     """After losing a rank: the first one left writes last.pt, unless the lost one did before it went."""
     left = [rank for rank in range(job.ranks.size) if rank not in error.lost]
-    if error.saved or job.ranks.rank != left[0]:
+    if error.saved:
         return error
+    if job.ranks.rank != left[0]:
+        first = job.ranks.group.who(left[0]) if job.ranks.group else ""
+        return RankLost(
+            f"{error}. Unless it is gone too, {first} has written last.pt; go on from there with: "
+            f"visiontrain train resume={job.last}",
+            error.lost,
+        )
     if not job.last.parent.is_dir():  # another host's disk
         return RankLost(
             f"{error}. The run's folder is not on this host; its last.pt is as old as the last save.", error.lost

@@ -16,7 +16,7 @@ PATH_BYTES = 64  # of a path, where there is none to look at
 GRADIENT = 4  # bytes of a number: float32, under mixed precision too
 STATISTICS = 16  # bytes of a BatchNorm channel: mean and variance, summed in float64
 WORTH_A_SENTENCE = 10**8  # bytes of an index
-AVERAGED = ("batch", "sync")  # normalisations whose running statistics become their mean over the ranks
+AVERAGED = ("batch",)  # normalisations whose running statistics differ between ranks until they are averaged
 
 
 def choose_reduction(reduce: str, accumulate: int, ranks: int) -> str:

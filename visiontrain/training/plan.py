@@ -205,7 +205,7 @@ class Plan:
             self._tail_sentence(),
             reduction_sentence(self.reduce, self.accumulate, self.ranks),
             *(self.footprint.sentences(self.ranks, self.normalisation.norm, self.images) if self.footprint else ()),
-            self.normalisation.sentence(self.batch // self.ranks, self.accumulate),
+            self.normalisation.sentence(self.batch // self.ranks, self.accumulate, self.ranks),
         ]
         return tuple(sentence for sentence in told if sentence)
 
