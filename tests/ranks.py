@@ -18,8 +18,16 @@ def run_on_ranks(size: int, function: Callable[..., Any], *args: Any, timeout: f
     """Call ``function(ranks, *args)`` on every rank; what each returned, in order.
 
     Raises:
-        AssertionError: with the traceback of the first rank that failed.
+        AssertionError: with the tracebacks of the ranks that failed.
     """
+    answers = ends_of_ranks(size, function, *args, timeout=timeout)
+    failed = [f"rank {rank}: {words}" for rank, (good, words) in enumerate(answers) if not good]
+    assert not failed, "\n".join(failed)
+    return [value for _, value in answers]
+
+
+def ends_of_ranks(size: int, function: Callable[..., Any], *args: Any, timeout: float = 120) -> list[tuple[bool, Any]]:
+    """The same where ranks may fail: for each whether it returned, and the value or its traceback."""
     port = free_port()
     pipes = []
     for rank in range(size):
@@ -31,9 +39,7 @@ def run_on_ranks(size: int, function: Callable[..., Any], *args: Any, timeout: f
     answers = [_answer(process, pipe, timeout) for process, pipe in pipes]
     for process, _ in pipes:
         process.join(10)
-    failed = [f"rank {rank}: {words}" for rank, (good, words) in enumerate(answers) if not good]
-    assert not failed, "\n".join(failed)
-    return [value for _, value in answers]
+    return answers
 
 
 def free_port() -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from visiontrain.batch import Sample, collate, regroup
+from visiontrain.batch import Sample, collate, empty_batch, join, regroup
 
 
 def sample(position, height, width, objects):
@@ -84,3 +84,14 @@ def test_regrouping_copies_no_pixel_where_borders_meet():
     assert regroup([batch], 3)[0] is batch
     first, _ = regroup([batch], 2)
     assert first.images.data_ptr() == batch.images.data_ptr()
+
+
+def test_an_empty_batch_has_the_types_of_a_full_one():
+    empty, full = empty_batch(64, 64), collate(SAMPLES)
+    assert empty.images.shape == (0, 3, 64, 64) and len(empty) == len(empty.targets) == 0 and empty.positions == ()
+    for kind in ("image", "classes", "boxes"):
+        mine, other = getattr(empty.targets, kind), getattr(full.targets, kind)
+        assert mine.dtype == other.dtype and mine.shape[1:] == other.shape[1:]
+    assert empty.images.dtype == full.images.dtype
+    assert empty.to("cpu", torch.float64).images.dtype == torch.float64
+    assert join([full, empty]).positions == full.positions

@@ -126,7 +126,7 @@ def test_plan_prints_sentences_and_counts(capsys):
     assert cli.main(["plan", "batch=8", "images=118287"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("8 images x 8 micro-batches x 1 rank = 64 images per update (nbs 64); 118287 images = 14786")
-    assert "nothing about memory or speed" in said
+    assert "nothing about the memory of a device, nor about speed" in said
 
 
 def test_plan_ends_with_one_line_of_json(capsys):
@@ -134,6 +134,42 @@ def test_plan_ends_with_one_line_of_json(capsys):
     facts = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (facts["accumulate"], facts["images_per_update"], facts["updates_per_epoch"]) == (3, 72, 14)
     assert facts["weight_decay"] == pytest.approx(5e-4 * 72 / 64)
+
+
+def test_plan_reaches_past_this_machine(capsys):
+    """Half a thousand ranks and a hundred million images: counted, nothing touched."""
+    assert cli.main(["plan", "batch=4096", "ranks=512", "images=100000000", "format=json"]) == 0
+    *said, line = capsys.readouterr().out.splitlines()
+    facts = json.loads(line)
+    assert (facts["images_per_rank"], facts["updates_per_epoch"], facts["reduction"]) == (8, 24415, "ddp")
+    assert facts["model"] == {"name": "yolov8n", "parameters": 3157184, "classes": 80, "classes_assumed": True}
+    assert facts["moved"] == {"gradient_bytes": 12628736, "statistics_bytes": 84736, "ring_bytes": 25377282}
+    assert facts["index"]["bytes"] == pytest.approx(1e8 * (24 + 64 + 20 * 7.27), rel=1e-3)
+    assert "(ddp, reduce=auto: a window is one micro-batch)" in said[3]
+    assert "12.6 MB of gradient and 84736 bytes of BatchNorm's statistics over the ranks" in said[4]
+    assert "at 80 classes, which is assumed" in said[4] and "25.4 MB, 2 x 511/512 of it. Computed" in said[4]
+    assert "takes 23.3 GB in each rank" in said[5]
+
+
+def test_plan_asks_data_and_checkpoint_what_they_know(tmp_path, tiny, user_cache, capsys):
+    import torch
+
+    def facts(*words):
+        assert cli.main(["plan", *words, "batch=8", "ranks=2", "format=json"]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    known = facts(f"data={tiny}", "model=yolov8s")
+    assert known["model"]["classes"] == 2 and not known["model"]["classes_assumed"]
+    paths = [str(path) for path in (tiny.parent / "images/train").iterdir()]
+    assert known["index"]["bytes_per_path"] == sum(map(len, paths)) / 13 and not known["index"]["path_assumed"]
+    about = {"family": "yolov8", "name": "yolov8s", "nc": 3, "names": ["a", "b", "c"], "stride": 32, "norm": "group"}
+    torch.save({"schema_version": 1, "kind": "model", "model": about}, tmp_path / "best.pt")
+    started = facts(f"model={tmp_path / 'best.pt'}")
+    assert (started["model"]["name"], started["model"]["classes"]) == ("yolov8s", 3)
+    assert started["normalisation"]["norm"] == "group" and started["moved"]["statistics_bytes"] == 0
+    assert facts("data=shapes")["images"] == 240 and not user_cache.exists()  # nothing is drawn to be counted
+    assert cli.main(["plan", "model=yolov8nn"]) == 2
+    assert "did you mean 'yolov8n'" in capsys.readouterr().err
 
 
 def test_plan_refuses_a_batch_that_ranks_cannot_share(capsys):

@@ -110,6 +110,17 @@ def test_the_line_of_check(checked, contracts):
     assert [f["kind"] for f in line["findings"]].count("class_unknown") == 1
 
 
+@pytest.mark.parametrize("words", [["images=1000"], ["ranks=2"]])
+def test_line_of_plan(contracts, capsys, words):
+    assert main(["plan", *words, "format=json"]) == 0
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    table = documented(contracts, "The line of plan")
+    if line["index"] is None:
+        table = {key: kind for key, kind in table.items() if not key.startswith("index.")}
+    assert line["schema_version"] == 1
+    assert differences(line, table) == []
+
+
 @pytest.mark.parametrize("name", ["weights/last.pt", "weights/best.pt"])
 def test_checkpoint(run, contracts, name):
     content = torch.load(run / name, weights_only=True)

@@ -2,7 +2,8 @@
 
     python tools/gpu_check.py
 
-Some checks allow this process 4 GB of the device, as on a small card. Runs draw the shapes into the user's cache.
+Some checks allow this process 4 GB of the device, as on a small card. Runs draw the shapes into the user's cache. Those of
+several ranks (tools/gpu_ranks.py) start processes; what needs more GPUs than there are is left out and said to be.
 Where faster-coco-eval is not installed, the checks that validate are left out and said to be. Exit code 1 if a check failed.
 """
 
@@ -19,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from visiontrain.batch import Batch, Targets
+from tools import gpu_ranks
+from tools.gpu_ranks import CLASSES, LeftOut, pictures
 from visiontrain.config.schema import LossConfig, TrainConfig, build
 from visiontrain.distributed import Ranks
 from visiontrain.errors import OutOfMemory
@@ -36,23 +37,7 @@ from visiontrain.training.update import apply_update, normalise
 from visiontrain.training.window import accumulate_window
 
 CUDA = torch.device("cuda", 0)
-CLASSES = ("a", "b", "c")
 SMALL = 4 << 30  # bytes: the card that this project is for
-
-
-def pictures(count: int, size: int, seed: int = 0) -> Batch:
-    """Random pictures with 1 to 20 random boxes each."""
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(1, 21, count)
-    low = rng.uniform(0, 0.8 * size, (counts.sum(), 2))
-    boxes = np.concatenate((low, low + rng.uniform(8, 0.2 * size, low.shape)), 1).astype(np.float32)
-    targets = Targets(
-        torch.from_numpy(np.repeat(np.arange(count), counts)),
-        torch.from_numpy(rng.integers(0, len(CLASSES), counts.sum())),
-        torch.from_numpy(boxes),
-    )
-    images = torch.from_numpy(rng.integers(0, 256, (count, 3, size, size), dtype=np.uint8))
-    return Batch(images, targets, tuple(range(count)))
 
 
 def gradient(precision: Precision, micro_batch: int, size: int = 320) -> torch.Tensor:
@@ -262,6 +247,7 @@ CHECKS: dict[str, tuple[Callable[[], str], bool]] = {
     "shrink": (shrink, True),
     "batch=auto": (batch_auto, True),
     "deterministic resume": (resume_bit_equal, True),
+    **gpu_ranks.CHECKS,
 }
 
 
@@ -279,6 +265,8 @@ def main() -> int:
         started = time.perf_counter()
         try:
             result = check()
+        except LeftOut as reason:
+            result = f"not run ({reason})"
         except Exception:  # one failed check must not hide the others
             traceback.print_exc()
             result, failed = "FAILED", failed + 1

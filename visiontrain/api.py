@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.sizes import CLASSES, counts_of
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.place import devices_of, place
 from visiontrain.record.wire import home, told_home
+from visiontrain.training.footprint import Footprint
 from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.checks.check import CheckResult
+    from visiontrain.data.description import Description
     from visiontrain.evaluation.evaluator import Evaluation
     from visiontrain.record.compare import Comparison
     from visiontrain.record.events import Event
@@ -238,18 +241,25 @@ def calm_threads() -> None:
 
 
 def run_plan(config: PlanConfig) -> Plan:
-    """Plan with settings that are checked already; for a start from scratch, with norm=frozen from a checkpoint."""
-    start = "batch" if config.norm == "frozen" else ""
+    """Plan with settings that are checked already; nothing is built, and a model's name stands for a start from scratch.
+
+    With norm=frozen it stands for a start from a checkpoint.
+    """
+    about = _checkpoint(config.model)
+    start = about.get("norm", "batch" if config.norm == "frozen" else "")
+    images, footprint = _foresee(config, about)
     return make_plan(
         batch=config.batch,
         nbs=config.nbs,
-        images=config.images or (_count_images(config.data) if config.data else 0),
+        images=images,
         epochs=config.epochs,
         weight_decay=config.weight_decay,
         warmup_epochs=config.warmup_epochs,
         last_window=config.last_window,
         ranks=config.ranks,
-        normalisation=choose_norm(config.norm, start),
+        normalisation=choose_norm(config.norm, start, config.ranks),
+        reduce=config.reduce,
+        footprint=footprint,
     )
 
 
@@ -265,18 +275,41 @@ def run_compare(config: CompareConfig) -> Comparison:
     return comparison
 
 
-def _count_images(data: str) -> int:
-    """Training images: those that are there, else what the description says."""
-    from visiontrain.data.description import load_description
+def _checkpoint(model: str) -> dict[str, Any]:
+    """What a checkpoint says of its model; of a name there is nothing to read."""
+    if not model.endswith(".pt"):
+        return {}
+    from visiontrain.models.weights import read_checkpoint
+
+    about: dict[str, Any] = read_checkpoint(model)["model"]
+    return about
+
+
+def _foresee(config: PlanConfig, about: Mapping[str, Any]) -> tuple[int, Footprint]:
+    """Training images, 0 if nothing tells them, and what is known of model and data before they are built and read."""
+    images, path_bytes, classes = config.images, None, about.get("nc", 0)
+    if config.data:
+        from visiontrain.data.description import read_description
+
+        description = read_description(config.data)
+        classes = classes or len(description.names)
+        if not images:
+            images, path_bytes = _count_images(description)
+    counts = counts_of(about.get("name", config.model), classes or CLASSES)
+    return images, Footprint(counts, classes > 0, path_bytes)
+
+
+def _count_images(description: Description) -> tuple[int, float | None]:
+    """Training images and the mean bytes of their paths: those that are there, else what the description says."""
     from visiontrain.data.formats import FORMATS
 
-    description = load_description(data)
     try:
-        return len(FORMATS[description.format](description, "train").pictures())
+        paths = FORMATS[description.format](description, "train").pictures()
     except DataError:
         if "train" in description.images:
-            return description.images["train"]
+            return description.images["train"], None
         raise
+    return len(paths), sum(len(os.fsencode(path)) for path in paths) / len(paths)
 
 
 def _in_notebook() -> bool:

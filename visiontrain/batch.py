@@ -115,6 +115,16 @@ def join(parts: Sequence[Batch]) -> Batch:
     )
 
 
+def empty_batch(height: int, width: int) -> Batch:
+    """A micro-batch without an image: what a rank without one runs where the passes of the others wait for it.
+
+    Args:
+        height, width: of the other ranks' pictures, pixels.
+    """
+    index = torch.zeros(0, dtype=torch.int64)
+    return Batch(torch.zeros(0, 3, height, width, dtype=torch.uint8), Targets(index, index, torch.zeros(0, 4)), ())
+
+
 def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
     """Stack samples into a batch; pictures of different sizes are padded with grey (114) at the right and the bottom.
 

@@ -93,10 +93,13 @@ def _train(words: list[str]) -> int:
 def _val(words: list[str]) -> int:
     config = parse_words(ValConfig, words)
     from visiontrain import api
+    from visiontrain.distributed import place
     from visiontrain.evaluation.validation import scores_table
     from visiontrain.record.files import plain
 
     evaluation = api.run_validation(config)
+    if place().rank:  # rank 0 speaks for all
+        return 0
     if config.format == "json":
         print(json.dumps(plain(evaluation.to_json()), allow_nan=False))
     else:
@@ -110,9 +113,9 @@ def _plan(words: list[str]) -> int:
 
     plan = api.run_plan(config)
     print("\n".join(plan.sentences()))
-    print("These are counts; they say nothing about memory or speed.")
+    print("These are counts; they say nothing about the memory of a device, nor about speed.")
     if config.format == "json":
-        print(json.dumps(plan.facts(), allow_nan=False))
+        print(json.dumps({"schema_version": 1, **plan.facts()}, allow_nan=False))
     return 0
 
 
@@ -122,7 +125,7 @@ def _check(words: list[str]) -> int:
     from visiontrain.record.files import plain
 
     result = api.run_check(config)
-    if config.format == "json":
+    if config.format == "json" and result.main:
         print(json.dumps(plain(result.to_json()), allow_nan=False))
     return result.exit_code
 

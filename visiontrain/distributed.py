@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import socket
 import threading
 import time
@@ -54,6 +55,17 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         return replace(self, device=device)
+
+    def meet(self, call: Callable[[], object]) -> None:
+        """Do something in which ranks wait for each other.
+
+        Raises:
+            RankLost: another rank did not come.
+        """
+        if self.group is None:
+            call()
+        else:
+            self.group.meet(call)
 
     def sum_(self, tensor: Tensor) -> None:
         """Sum over all ranks, in place; every rank gets the same bits.
@@ -148,6 +160,8 @@ class Group:
         self.collectives = 0
         self.hosts: list[str] = [""] * size
         self._turns = 0
+        self._patience = min(timeout, 30.0) + 5 * BEAT
+        self._gone = False  # the store cannot be reached
         self._store, self._pulse = store.clone(), store.clone()
         for client in (self._store, self._pulse):
             client.set_timeout(timedelta(seconds=min(timeout, 30.0)))
@@ -168,7 +182,7 @@ class Group:
             self._store.set(f"at/{self.rank}", str(self.collectives))
             call()
         except RuntimeError as error:
-            if isinstance(error, VisionTrainError) or is_out_of_memory(error):
+            if not _is_of_the_network(error):
                 raise
             raise self.lost(error) from error
 
@@ -181,15 +195,12 @@ class Group:
                 self._store.set(key, "done")
                 return
             heard, before = time.monotonic(), b""
-            while not self._store.check([key]):
-                now = self._store.get("beat/0")
+            while not self._ask(lambda: self._comes(key)):
+                now, over = self._ask(lambda: (self._store.get("beat/0"), self._store.check(["bye/0"])))
                 if now != before:
                     heard, before = time.monotonic(), now
-                if time.monotonic() - heard > self.timeout:
-                    raise RankLost(f"{self.who(0)} has given no sign of life for {self.timeout:g} s", (0,))
-                if self._store.check(["bye/0"]):
-                    raise self._ended(0)
-                time.sleep(0.05)
+                if over or time.monotonic() - heard > min(self.timeout, 60 * BEAT):
+                    raise self.lost(RuntimeError("it prepares what the others wait for"))
         except RuntimeError as error:
             if isinstance(error, VisionTrainError):
                 raise
@@ -197,20 +208,25 @@ class Group:
 
     def lost(self, error: RuntimeError) -> RankLost:
         """The error that says who is missing: no sign of life, or not where the others are."""
-        said = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        said = _in_a_line(error)
         try:
-            ended = [r for r in range(self.size) if self._store.check([f"bye/{r}"])]
-            if ended:
-                return self._ended(*ended)
-            before = self._read("beat")
-            time.sleep(5 * BEAT)
-            silent = tuple(r for r, (a, b) in enumerate(zip(before, self._read("beat"), strict=True)) if a == b)
-            behind = tuple(r for r, at in enumerate(self._read("at")) if int(at) < self.collectives)
+            return self._ask(lambda: self._who_is_missing(said))
         except RuntimeError:
             return RankLost(
-                f"the store that keeps the ranks together cannot be reached any more: its host, its process or the "
-                f"network is gone ({said})"
+                f"the store that keeps the ranks together, on the host of {self.who(0)}, cannot be reached any more from "
+                f"{socket.gethostname()}: that host, its launcher or the network is gone ({said})"
             )
+
+    def _who_is_missing(self, said: str) -> RankLost:
+        ended = [r for r in range(self.size) if self._store.check([f"bye/{r}"])]
+        if ended:
+            words = self._store.get(f"bye/{ended[0]}").decode()
+            saved = self._store.check([f"saved/{ended[0]}"])
+            return RankLost(f"{self.who(ended[0])} ended: {words}", tuple(ended), saved)
+        before = self._read("beat")
+        time.sleep(5 * BEAT)
+        silent = tuple(r for r, (a, b) in enumerate(zip(before, self._read("beat"), strict=True)) if a == b)
+        behind = tuple(r for r, at in enumerate(self._read("at")) if int(at) < self.collectives)
         if silent:
             return RankLost(f"{self._all(silent)} gave no sign of life for {5 * BEAT:g} s ({said})", silent)
         if behind:
@@ -225,19 +241,25 @@ class Group:
 
         A store that is gone has nobody to be told.
         """
-        with suppress(RuntimeError):
+
+        def tell() -> None:
             if saved:
                 self._store.set(f"saved/{self.rank}", "")
             if words:
                 self._store.set(f"bye/{self.rank}", words)
 
+        with suppress(RuntimeError):
+            self._ask(tell)
+
     def teller(self, words: str) -> int:
         """The rank that tells a person why this one ends: rank 0, if it ends for the same reason."""
+
+        def as_rank_0() -> bool:
+            return self._comes("bye/0", 2.0) and self._store.get("bye/0").decode() == words
+
         if self.rank > 0:
             with suppress(RuntimeError):
-                self._store.wait(["bye/0"], timedelta(seconds=2))
-                if self._store.get("bye/0").decode() == words:
-                    return 0
+                return 0 if self._ask(as_rank_0) else self.rank
         return self.rank
 
     def who(self, rank: int) -> str:
@@ -249,9 +271,38 @@ class Group:
         self._over.set()
         self._thread.join(timeout=10)
 
-    def _ended(self, *ranks: int) -> RankLost:
-        words = self._store.get(f"bye/{ranks[0]}").decode()
-        return RankLost(f"{self.who(ranks[0])} ended: {words}", ranks, self._store.check([f"saved/{ranks[0]}"]))
+    def _ask(self, question: Callable[[], T]) -> T:
+        """What the store answers. Where its host cannot be reached any more TCP alone would wait for a quarter of an hour.
+
+        Raises:
+            RuntimeError: no answer; nothing is asked any more.
+        """
+        answer: list[T] = []
+        failed: list[RuntimeError] = []
+
+        def ask() -> None:
+            try:
+                answer.append(question())
+            except RuntimeError as error:
+                failed.append(error)
+
+        if not self._gone:
+            asking = threading.Thread(target=ask, name="asking the store", daemon=True)
+            asking.start()
+            asking.join(self._patience)
+            self._gone = asking.is_alive()
+        if self._gone:
+            raise RuntimeError(f"the store did not answer for {self._patience:g} s")
+        if failed:
+            raise failed[0]
+        return answer[0]
+
+    def _comes(self, key: str, wait: float = BEAT) -> bool:
+        """Is the key there, now or in a moment?"""
+        until = time.monotonic() + wait
+        while not (there := self._store.check([key])) and time.monotonic() < until:
+            time.sleep(0.05)
+        return there
 
     def _all(self, ranks: tuple[int, ...]) -> str:
         return " and ".join(self.who(rank) for rank in ranks)
@@ -297,7 +348,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     except RuntimeError as error:
         raise RankLost(
             f"rank {here.rank} of {here.size} could not join the others at {here.address}:{here.port} within {timeout:g} s "
-            f"({str(error).strip().splitlines()[0][:200]}). Is the address reachable from this host, and were all ranks started?"
+            f"({_in_a_line(error)}). Is the address reachable from this host, and were all ranks started?"
         ) from error
     memory = dist.PrefixStore(f"run {next(_RUNS)} of this process", lasting)
     group = Group(dist.PrefixStore("visiontrain", store), here.rank, here.size, timeout, memory)
@@ -347,6 +398,19 @@ def choose_device(name: str, here: Place = ALONE.place) -> torch.device:
         there = f"cuda:0 to cuda:{count - 1} are there" if count else "torch sees no CUDA device"
         raise ConfigError(f"device={name}: {there}. Use device=cpu, or device=auto to take what there is.")
     return torch.device("cuda", index)
+
+
+def _in_a_line(error: RuntimeError) -> str:
+    """What a backend says, without the place in its source that it begins with."""
+    said = re.sub(r"^\[\S+\]\s*", "", str(error).strip())
+    return said.splitlines()[0][:200] if said else type(error).__name__
+
+
+def _is_of_the_network(error: RuntimeError) -> bool:
+    """Did waiting for another rank fail? NCCL and stores have errors of their own; gloo's begin with its source file."""
+    if isinstance(error, VisionTrainError) or is_out_of_memory(error):
+        return False
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:

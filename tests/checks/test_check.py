@@ -25,7 +25,7 @@ def tried(monkeypatch):
             self.rows = [Row("same samples", PASS, "13", "fine")]
             self.configs = []
 
-        def __call__(self, config, train, val, plan_told, say):
+        def __call__(self, config, train, val, plan_told, say, ranks):
             self.configs.append(config)
             plan_told(["8 images x 1"])
             say("windows")

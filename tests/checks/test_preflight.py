@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from visiontrain.checks import preflight as module
+from visiontrain.checks.equality import Pieces
 from visiontrain.checks.preflight import fitting_part, preflight
 from visiontrain.checks.room import bytes_per_image
 from visiontrain.checks.rows import FAIL, duration
@@ -75,20 +76,28 @@ def first_window(begin, **settings):
     setup, job = begin(nbs=12, **settings)
     windows = full_windows(job.plan, 1)
     _, first = observe(job, windows)
-    return setup, job, windows[0], first, bytes_per_image(job.state.model, job.criterion, first[0], setup.precision)
+    pieces = Pieces(job.criterion, job.ranks)
+    return (
+        setup,
+        pieces,
+        job.state.model,
+        windows[0],
+        first,
+        bytes_per_image(job.state.model, job.criterion, first[0], setup.precision),
+    )
 
 
 def test_what_fits_is_compared_and_said(begin):
-    setup, job, window, first, each = first_window(begin)
-    whole, of = fitting_part(setup, job, window, first, 100 * each)
+    setup, pieces, model, window, first, each = first_window(begin)
+    whole, of = fitting_part(setup, pieces, model, window, first, 100 * each)
     assert whole == first and of == "the window's 12 images"
-    part, of = fitting_part(setup, job, window, first, 7.5 * each)
+    part, of = fitting_part(setup, pieces, model, window, first, 7.5 * each)
     assert part == first[:3] and of.startswith("6 of the window's 12 images (")
 
 
 def test_where_not_two_micro_batches_fit_the_pictures_get_smaller(begin):
-    setup, job, window, first, each = first_window(begin, imgsz=96)
-    part, of = fitting_part(setup, job, window, first, 2 * each)
+    setup, pieces, model, window, first, each = first_window(begin, imgsz=96)
+    part, of = fitting_part(setup, pieces, model, window, first, 2 * each)
     assert [len(batch) for batch in part] == [2, 2] and part[0].images.shape[-1] == 64
     assert part[0].positions == first[0].positions
     assert of.endswith("at 64 px, because two micro-batches at 96 px do not fit")

@@ -15,7 +15,7 @@ from visiontrain.training.transaction import train_window
 
 
 def questions(seen, job):
-    return {row.name: row for row in verdicts.of_windows(seen, job.plan, job.schedule, True)}
+    return {row.name: row for row in verdicts.of_windows([seen], job.plan, job.schedule, True)}
 
 
 def failed(rows):
@@ -45,7 +45,7 @@ def test_what_was_counted_is_in_the_rows(trial):
 
 
 def test_an_update_for_each_micro_batch_is_seen(trial):
-    def every(job, micro_batches):
+    def every(job, micro_batches, window):
         for batch in micro_batches:
             train_window(job, [batch])
 
@@ -82,7 +82,7 @@ def test_a_gradient_that_is_cleared_too_early_is_seen(trial, monkeypatch):
 
 
 def test_a_loop_that_never_updates_is_seen(trial):
-    rows = trial(lambda job, micro_batches: transaction.forward_backward(job, micro_batches))
+    rows = trial(lambda job, micro_batches, window: transaction.forward_backward(job, micro_batches, 4))
     assert {"effect", "update counts"} <= failed(rows)
     assert "the optimizer was never stepped" in rows["effect"].meaning
 
@@ -100,7 +100,7 @@ def test_a_gradient_that_is_not_cleared_is_seen(trial, monkeypatch):
 
 
 def test_a_schedule_moved_by_micro_batches_is_seen(trial):
-    def shifted(job, micro_batches):
+    def shifted(job, micro_batches, window):
         train_window(job, micro_batches)
         job.state.progress_images += sum(map(len, micro_batches)) * (len(micro_batches) - 1)
 
@@ -145,11 +145,11 @@ def test_a_loss_that_is_not_finite_is_seen(trial):
 def test_tensors_that_every_window_leaves_behind_are_named(begin):
     _, job = begin()
     _, first = observe(job, full_windows(job.plan, 1))
-    assert verdicts.kept_tensors(growth(job, first[:1])).verdict == PASS
+    assert verdicts.kept_tensors(growth(job, first[:1], (0, 2))).verdict == PASS
     history: list = []
     owner = {"history": history}
 
-    def keeping(job, micro_batches):
+    def keeping(job, micro_batches, window):
         sound = job.criterion
 
         def kept(outputs, targets):
@@ -161,7 +161,7 @@ def test_tensors_that_every_window_leaves_behind_are_named(begin):
         train_window(job, micro_batches)
         job.criterion = sound
 
-    row = verdicts.kept_tensors(growth(job, first[:1], windows=3, loop=keeping))
+    row = verdicts.kept_tensors(growth(job, first[:1], (0, 2), windows=3, loop=keeping))
     assert row.verdict == FAIL
     assert "memory grows" in row.meaning and "a list called 'history'" in row.meaning
 

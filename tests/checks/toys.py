@@ -6,8 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Targets
+from visiontrain.config.schema import TrainConfig, build
+from visiontrain.data.description import load_description
+from visiontrain.data.index import read_split
+from visiontrain.distributed import ALONE, Ranks
 from visiontrain.losses import LossSum, Term
 from visiontrain.models.detector import Detector
+from visiontrain.training.checkpoint import TrainState
+from visiontrain.training.ema import EMA
+from visiontrain.training.interrupt import Interrupt
+from visiontrain.training.job import Job
+from visiontrain.training.optimizer import build_optimizer
+from visiontrain.training.run import arrange, job_of
+from visiontrain.training.setup import Setup
 
 FEW = (3, 0, 5, 1, 0, 2, 40, 1)  # objects of 8 images
 
@@ -44,3 +55,18 @@ def pictures() -> Batch:
     corner = 20 * torch.rand(len(index), 2, generator=generator)
     boxes = torch.cat((corner, corner + 2 + 10 * torch.rand(len(index), 2, generator=generator)), 1)
     return Batch(images, Targets(index, torch.zeros_like(index), boxes), tuple(range(len(FEW))))
+
+
+def about_to_begin(data: str, ranks: Ranks = ALONE, **settings: object) -> tuple[Setup, Job]:
+    """Setup and job of a run with this detector and loss: windows of 2 x 2 images unless set otherwise."""
+    values = {"data": data, "imgsz": 32, "batch": 2, "nbs": 4, "epochs": 2, "warmup_epochs": 0, "workers": 0}
+    config = build(TrainConfig, {**values, "device": "cpu", "optimizer": "SGD", **settings})
+    description = load_description(config.data)
+    indices = (read_split(description, split) for split in ("train", "val"))
+    setup = arrange(config, ranks, *indices, None)
+    model = ToyDetector().train()
+    optimizer = build_optimizer(model, setup.optimizer.config, setup.plan.weight_decay_used)
+    state = TrainState(model, EMA(model), optimizer, setup.precision)
+    job = job_of(setup, state, lambda event: None, Interrupt())
+    job.criterion = toy_loss
+    return setup, job

@@ -6,6 +6,7 @@ import gc
 import pickle
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -76,6 +77,15 @@ def test_the_path_is_that_of_the_picture_at_the_position(index):
     order = permutation(0, 2, N)
     assert [samples[2, p].path for p in range(N)] == [index.path(order[p]) for p in range(N)]
     assert [samples[2, p].position for p in range(N)] == list(range(N))
+
+
+def test_an_order_without_a_list_serves_as_well(index, monkeypatch):
+    """What a split of more than 16 million pictures gets."""
+    monkeypatch.setattr("visiontrain.data.dataset.permutation", partial(permutation, listed=0))
+    order = permutation(0, 2, N, listed=0)
+    samples, again = samples_of(index), pickle.loads(pickle.dumps(samples_of(index)))
+    assert [samples[2, p].path for p in range(N)] == [index.path(order[p]) for p in range(N)]
+    assert all(same(samples[2, p], again[2, p]) for p in reversed(range(N)))
 
 
 def shades(sample):

@@ -115,7 +115,7 @@ def bytes_sent(ranks):
     """Elements sent for one update of eight micro-batches: both ways, and by a wrapper that is never kept back."""
     world, shares = Toy(), ([1] * 8, [1] * 8)
     found = [window_of(ranks, world, shares, way)[3].elements for way in ("window", "ddp")]
-    model = wrapped(world.model(), ranks)
+    model = wrapped(world.model(), ranks, set())
     with Tally() as sent:
         for batch in cut(world.batch(), [1] * 16)[ranks.rank :: 2]:
             world.criterion(model(batch.images), batch.targets).terms["toy"].total.backward()

@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from visiontrain.batch import empty_batch
+from visiontrain.config.schema import LossConfig
 from visiontrain.errors import ConfigError
+from visiontrain.losses import LOSSES
 from visiontrain.models import MODELS, build_model, model_names
 from visiontrain.models.detector import scaled_depth, scaled_width
-from visiontrain.nn.norm import batch_norms
+from visiontrain.nn.norm import batch_norms, running_statistics, swap_norms
 
 torch.set_num_threads(1)
 
@@ -94,3 +97,20 @@ def test_a_wrong_name_gets_the_list(wrong):
 def test_sizes():
     assert [scaled_width(1024, w, m) for w, m in ((0.25, 1024), (0.75, 768), (1.25, 512))] == [256, 576, 640]
     assert [scaled_depth(n, d) for n, d in ((3, 0.33), (6, 0.33), (6, 0.67), (1, 0.33), (3, 0.1))] == [1, 2, 4, 1, 1]
+
+
+@pytest.mark.parametrize("checkpoint_blocks", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_micro_batch_without_images_gives_zeros_that_have_a_graph(dtype, checkpoint_blocks):
+    """A rank without an image runs one where statistics are those of all ranks."""
+    model = build_model("yolov8n", ["a", "b"]).to(dtype).train()
+    swap_norms(model, "sync")
+    model.checkpoint_blocks = checkpoint_blocks
+    batch = empty_batch(64, 96).to("cpu", dtype)
+    loss = LOSSES[model.loss](LossConfig())(model(batch.images), batch.targets)
+    for term in loss.terms.values():
+        assert term.total == 0 and term.weight == 0
+        term.total.backward()
+    assert all(part == 0 for parts in loss.parts.values() for part in parts.values())
+    assert all((p.grad == 0).all() for p in model.parameters() if p.requires_grad)
+    assert all(t.isfinite().all() for t in running_statistics(model))

@@ -17,17 +17,22 @@ from visiontrain.config.values import leaves_of
 from visiontrain.data.description import load_description
 from visiontrain.data.index import index_of
 from visiontrain.data.labels import Finding
+from visiontrain.distributed import Ranks, joined
 from visiontrain.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why."""
+    """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why.
+
+    Every rank has the same; ``main`` is the one that tells it.
+    """
 
     data: DataReport
     preflight: Preflight | None
     not_run: str
     settings: dict[str, Any]
+    main: bool = True
 
     @property
     def findings(self) -> list[Finding]:
@@ -52,31 +57,47 @@ class CheckResult:
 
 
 def run_check(config: CheckConfig, tell: Callable[[str], None] = print) -> CheckResult:
-    """Look at the data, then try the training.
+    """Look at the data, then try the training; with the other ranks, where a launcher started several.
 
     Args:
         config: settings.
-        tell: called with each part of the report as soon as it is known.
+        tell: called with each part of the report as soon as it is known, on rank 0 alone.
 
     Raises:
         ConfigError: settings that contradict each other or this machine.
         DataError: there is no such description, or it is wrong.
         WeightsError: the checkpoint to start from cannot be used.
+        RankLost: another rank is gone.
     """
-    report = _examine(config)
+    with joined(config.timeout) as ranks:
+        return look(config, tell if ranks.main else _silent, ranks)
+
+
+def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> CheckResult:
+    """The same among ranks that have met: rank 0 looks at the data, all try the training, and all get one result."""
+    report = ranks.first(lambda: _examine(config))
     tell(data_text(report))
     not_run = "preflight=false" if not config.preflight else unusable(report)
     if not_run:
         tell(summary(report, None, not_run))
-        return CheckResult(report, None, not_run, config.leaves())
+        return CheckResult(report, None, not_run, config.leaves(), ranks.main)
     train, val = (index_of(report.scans[split]) for split in ("train", "val"))
-    with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None) as bar:
+    with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
         found = preflight(
-            training(config), train, val, lambda plan: tell(plan_text(plan)), lambda what: bar.set_description(what)
+            training(config),
+            train,
+            val,
+            lambda plan: tell(plan_text(plan)),
+            lambda what: bar.set_description(what),
+            ranks,
         )
     tell(preflight_text(found))
     tell(summary(report, found, ""))
-    return CheckResult(report, found, "", config.leaves())
+    return CheckResult(report, found, "", config.leaves(), ranks.main)
+
+
+def _silent(text: str) -> None:
+    """Rank 0 has told it."""
 
 
 def training(config: CheckConfig) -> TrainConfig:

@@ -87,7 +87,7 @@ def split_rows(pieces: Pieces, model: Detector, batch: Batch) -> list[Row]:
     frozen = freeze_batch_norm(copy.deepcopy(model)).double()
     found = [gradient(pieces, frozen, batch.split(-(-len(batch) // k)), exact) for k in SPLITS]
     whole, cuts = found[0], found[1:]
-    shares = [_share(cut.vector, whole.vector) for cut in cuts]
+    shares = [share_of(cut.vector, whole.vector) for cut in cuts]
     ratio = cuts[0].sums.loss / whole.sums.loss if whole.sums.loss else 1.0
     worst = max(relative(cut.vector, whole.vector) for cut in cuts)
     rest = max(relative(cut.vector, s * whole.vector) for cut, s in zip(cuts, shares, strict=True))
@@ -185,7 +185,7 @@ def _within(
     """Within the tolerance; or beyond it, and then ``without_rounding`` tells rounding from a fault."""
     tolerance = TOLERANCES[single.vector.device.type, precision.dtype]
     apart = relative(planned.vector, single.vector)
-    cosine = _share(planned.vector, single.vector) * _norm(single.vector) / max(_norm(planned.vector), 1e-300)
+    cosine = share_of(planned.vector, single.vector) * _norm(single.vector) / max(_norm(planned.vector), 1e-300)
     narrow = precision.dtype in (torch.bfloat16, torch.float16)
     good = apart <= tolerance and (not narrow or cosine >= 0.999)
     name, value, what = "one batch", f"{apart:.1e}", f"{of}, as planned against one batch, {precision.name}"
@@ -214,7 +214,7 @@ def _operations(apart: float, m: int, images: int) -> Row:
     return Row("operations", NOTE, f"{100 * apart:.1f} %", meaning, NORM_REMEDY, apart)
 
 
-def _share(a: Tensor, b: Tensor) -> float:
+def share_of(a: Tensor, b: Tensor) -> float:
     """How much of b is in a: <a, b> / <b, b>."""
     return float(torch.dot(a.double(), b.double())) / max(_norm(b) ** 2, 1e-300)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -14,15 +16,18 @@ from visiontrain.batch import Batch, collate
 from visiontrain.checks import verdicts
 from visiontrain.checks.equality import Pieces, one_batch_rows, split_rows
 from visiontrain.checks.room import bytes_per_image
-from visiontrain.checks.rows import FAIL, NOTE, Row, duration, megabytes
+from visiontrain.checks.rows import FAIL, NOTE, Row, duration, megabytes, merged
+from visiontrain.checks.together import Places, one_process_row, same_on_all
 from visiontrain.checks.trial import Seen, Window, full_windows, growth, observe
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.index import Index
 from visiontrain.data.loader import evaluation_loader
-from visiontrain.distributed import Ranks, choose_device
+from visiontrain.distributed import ALONE, Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.memory import free_bytes, peak_is_of
+from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import alone, norm_of, swap_norms
 from visiontrain.record.events import Event
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.interrupt import Interrupt
@@ -86,7 +91,12 @@ class Preflight:
 
 
 def preflight(
-    config: TrainConfig, train: Index, val: Index, plan_told: Callable[[Sequence[str]], None], say: Say
+    config: TrainConfig,
+    train: Index,
+    val: Index,
+    plan_told: Callable[[Sequence[str]], None],
+    say: Say,
+    ranks: Ranks = ALONE,
 ) -> Preflight:
     """Run and judge a few windows.
 
@@ -95,13 +105,15 @@ def preflight(
         train, val: its pictures.
         plan_told: called with the plan's sentences before anything is run.
         say: called with what is being done now.
+        ranks: who shares the windows; all of them get the same answer.
 
     Raises:
         ConfigError: settings that contradict each other or this machine.
         WeightsError: the checkpoint to start from cannot be used.
+        RankLost: another rank did not come.
     """
     began = time.monotonic()
-    setup = arrange(config, Ranks(choose_device(config.device)), train, val, None)
+    setup = arrange(config, ranks.on(choose_device(config.device, ranks.place)), train, val, None)
     with ExitStack() as stack:
         stack.callback(setup.val_loader.close)
         stack.enter_context(reproducible(setup.deterministic))
@@ -112,36 +124,44 @@ def preflight(
         state.epoch, state.position = windows[0].epoch, windows[0].start
         job = job_of(setup, state, _unheard, Interrupt())
         stack.callback(job.micro_batches.close)
-        rows, epoch, first = _trial(setup, job, windows, say)
+        places = Places.of(setup.ranks)
+        rows, epoch, first = _trial(setup, job, windows, places, say)
         job.micro_batches.close()
         say("one window against one batch")
-        rows += _equality(setup, job, windows[0], first)
+        rows += _equality(setup, job, windows[0], first, places)
     return Preflight(plan, rows, epoch, time.monotonic() - began)
 
 
-def _trial(setup: Setup, job: Job, windows: Sequence[Window], say: Say) -> tuple[list[Row], Epoch, list[Batch]]:
-    """Measured windows and what they show; the micro-batches of the first are kept for what follows."""
-    device = setup.ranks.device
+def _trial(
+    setup: Setup, job: Job, windows: Sequence[Window], places: Places, say: Say
+) -> tuple[list[Row], Epoch, list[Batch]]:
+    """Measured windows and what they show; this rank's micro-batches of the first are kept for what follows."""
+    ranks, plan = setup.ranks, job.plan
     say(f"{len(windows)} windows as training runs them")
     seen, first = observe(job, windows)
+    by_rank = ranks.gather(seen)
     say("validation")
     seconds, pictures = _validation(setup, job)
     job.phases.close("validation")
-    epoch = _epoch(setup, seen, seconds, pictures, job.phases.peak)
-    figures = dict(job.phases.figures)
+    epochs = ranks.gather(_epoch(setup, seen, seconds, pictures, job.phases.peak))
+    made_again = all(ranks.gather(not first or _made_again(setup, windows[0], first[0])))
+    memory = verdicts.memory(dict(job.phases.figures), peak_is_of(ranks.device))
     say("what windows leave behind")
+    start, stop = windows[0].start, windows[0].stop
+    left = verdicts.kept_tensors(growth(job, first[:1], (start, min(start + plan.batch, stop))))
     rows = [
-        *verdicts.of_windows(seen, job.plan, job.schedule, _made_again(setup, windows[0], first[0])),
-        verdicts.memory(figures, peak_is_of(device)),
-        verdicts.kept_tensors(growth(job, first[:1])),
+        *verdicts.of_windows(by_rank, plan, job.schedule, made_again, places.words),
+        *([same_on_all(by_rank, places, plan.reduction)] if ranks.size > 1 else []),
+        *merged(ranks.gather([memory, left]), places.words),
     ]
-    return rows, epoch, first
+    return rows, _slowest(epochs, places.words), first
 
 
 def _validation(setup: Setup, job: Job) -> tuple[float, int]:
     """Seconds that one batch of validation takes, and its pictures. A fresh loader without workers: nothing is prepared."""
     config = setup.config
-    with closing(evaluation_loader(EvalSet(setup.val, config.imgsz), 2 * config.batch)) as loader:
+    batch = 2 * config.batch // setup.ranks.size
+    with closing(evaluation_loader(EvalSet(setup.val, config.imgsz), batch)) as loader:
         began = time.monotonic()
         result = evaluate(
             job.state.ema.model,
@@ -156,12 +176,14 @@ def _validation(setup: Setup, job: Job) -> tuple[float, int]:
 
 
 def _epoch(setup: Setup, seen: Sequence[Seen], validation: float, pictures: int, peak: int) -> Epoch:
-    """Later windows tell what a window takes; the first one also fills caches and starts the workers."""
+    """Later windows tell what a window takes; the first one also fills caches and starts the workers. Ranks share val."""
     later = seen[1:] or seen
     images, seconds = sum(s.images for s in later), sum(s.seconds for s in later)
     return Epoch(
         seconds=seconds / images * setup.plan.images_per_epoch,
-        validation_seconds=validation / pictures * len(setup.val) if setup.config.val else 0.0,
+        validation_seconds=validation / pictures * math.ceil(len(setup.val) / setup.ranks.size)
+        if setup.config.val
+        else 0.0,
         images_per_second=images / seconds,
         peak=peak,
         of=peak_is_of(setup.ranks.device),
@@ -170,6 +192,16 @@ def _epoch(setup: Setup, seen: Sequence[Seen], validation: float, pictures: int,
         validation_images=pictures,
         epochs=setup.config.epochs,
     )
+
+
+def _slowest(epochs: Sequence[Epoch], places: Sequence[str]) -> Epoch:
+    """The slowest rank tells how long, the fullest how much memory."""
+    if len(epochs) == 1:
+        return epochs[0]
+    slow = max(range(len(epochs)), key=lambda rank: epochs[rank].seconds + epochs[rank].validation_seconds)
+    full = max(range(len(epochs)), key=lambda rank: epochs[rank].peak)
+    of = f"{epochs[full].of}, of the fullest, {places[full]}; the slowest is {places[slow]}"
+    return replace(epochs[slow], peak=epochs[full].peak, of=of)
 
 
 def _made_again(setup: Setup, window: Window, batch: Batch) -> bool:
@@ -183,29 +215,62 @@ def _made_again(setup: Setup, window: Window, batch: Batch) -> bool:
     return all(torch.equal(a.cpu(), b) for a, b in pairs)
 
 
-def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch]) -> list[Row]:
-    """Is the sum divided once, and is the window the gradient of one batch?"""
-    model, pieces = job.state.model, Pieces(job.criterion, job.ranks)
+def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch], places: Places) -> list[Row]:
+    """Is the sum divided once, and is the window the gradient of one batch? Each rank asks itself, then all together."""
+    ranks = job.ranks
     few = range(window.start, min(window.start + FEW, window.stop))
     small = _samples(setup, min(setup.config.imgsz, SMALL))
     samples = sorted((small[window.epoch, p] for p in few), key=lambda sample: len(sample.classes))
-    rows = split_rows(pieces, model, collate(samples)) if len(samples) >= 4 else []
+    local, model = Pieces(job.criterion, Ranks(ranks.device)), _waiting_for_nobody(job.state.model)
+    rows = split_rows(local, model, collate(samples)) if len(samples) >= 4 else []
+    rows += _one_batch(setup, local, model, window, _statistics_over(setup, window, first), places)
+    rows = merged(ranks.gather(rows), places.words)
+    if ranks.size > 1:
+        rows.append(one_process_row(Pieces(job.criterion, ranks), model, collate(samples), setup.plan))
+    return rows
+
+
+def _waiting_for_nobody(model: Detector) -> Detector:
+    """The model, or, where it takes its statistics of all ranks, a copy that takes them of what it is given."""
+    if norm_of(model) != "sync":
+        return model
+    copied = copy.deepcopy(model)
+    swap_norms(copied, alone("sync"))
+    return copied
+
+
+def _statistics_over(setup: Setup, window: Window, first: Sequence[Batch]) -> list[Batch]:
+    """The micro-batches that statistics are taken of: this rank's, or with norm=sync those of all, which rank 0 makes."""
+    ranks, plan = setup.ranks, setup.plan
+    if ranks.size == 1 or plan.normalisation.norm != "sync":
+        return list(first)
+    samples = _samples(setup, setup.config.imgsz)
+    cuts = plan.micro_batches(window.start, window.stop) if ranks.main else []
+    return [collate([samples[window.epoch, p] for p in range(*cut)]) for cut in cuts]
+
+
+def _one_batch(
+    setup: Setup, pieces: Pieces, model: Detector, window: Window, first: Sequence[Batch], places: Places
+) -> list[Row]:
+    """What this rank has of the window, as planned against one batch; nothing where it has no image."""
     if len(first) == 1:
         meaning = "accumulate is 1: a window is one micro-batch, and equals one batch by itself"
-        return [*rows, Row("one batch", NOTE, "A = 1", meaning)]
-    budget = SHARE_OF_FREE * free_bytes(setup.ranks.device)
-    part, of = fitting_part(setup, job, window, first, budget)
-    return rows + one_batch_rows(pieces, model, part, setup.precision, of)
+        return [Row("one batch", NOTE, "A = 1", meaning)]
+    if not first:
+        return []
+    budget = SHARE_OF_FREE * free_bytes(setup.ranks.device) / places.sharers(setup.ranks.rank)
+    part, of = fitting_part(setup, pieces, model, window, first, budget)
+    return one_batch_rows(pieces, model, part, setup.precision, of)
 
 
 def fitting_part(
-    setup: Setup, job: Job, window: Window, first: Sequence[Batch], budget: float
+    setup: Setup, pieces: Pieces, model: Detector, window: Window, first: Sequence[Batch], budget: float
 ) -> tuple[list[Batch], str]:
     """As many whole micro-batches as fit as one batch into ``budget`` bytes, two at least, and what they are in words.
 
     Where not even two fit, their pictures are made smaller for this comparison, and the words say so.
     """
-    each = bytes_per_image(job.state.model, job.criterion, first[0], setup.precision)
+    each = bytes_per_image(model, pieces.criterion, first[0], setup.precision)
     batch, total = len(first[0]), sum(map(len, first))
     count = min(int(budget / each) // batch, len(first))
     size = setup.config.imgsz
@@ -214,7 +279,9 @@ def fitting_part(
         samples, count = _samples(setup, size), 2
         first = [collate([samples[window.epoch, p] for p in micro.positions]) for micro in first[:2]]
     images = sum(map(len, first[:count]))
-    of = f"the window's {total} images" if images == total else f"{images} of the window's {total} images"
+    all_of_it = total == window.stop - window.start
+    whole = f"the window's {total} images" if all_of_it else f"this rank's {total} images of the window"
+    of = whole if images == total else f"{images} of {whole}"
     if images < total:
         of += f" ({megabytes(each)} each, {megabytes(budget)} to spend)"
     if size != setup.config.imgsz:

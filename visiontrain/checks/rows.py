@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 PASS, FAIL, NOTE = "pass", "fail", "note"
+OTHERS = 7  # ranks that are named beside the one that is told of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,36 @@ def judged(
     if good:
         return Row(name, PASS, value, meaning, "", number)
     return Row(name, FAIL, value, wrong, remedy, number)
+
+
+def merged(answers: Sequence[Sequence[Row]], places: Sequence[str]) -> list[Row]:
+    """One row for each question that ranks were asked, in the order of the first that was: the worst answer, and whose it is.
+
+    Args:
+        answers: of each rank; one may have been asked less.
+        places: of the ranks, in words.
+    """
+    if len(answers) == 1:
+        return list(answers[0])
+    found: dict[str, dict[str, Row]] = {}
+    for place, rows in zip(places, answers, strict=True):
+        for row in rows:
+            found.setdefault(row.name, {})[place] = row
+    return [_worst(rows, len(answers)) for rows in found.values()]
+
+
+def _worst(found: dict[str, Row], ranks: int) -> Row:
+    """Fails before notes before passes; of equal verdicts the larger number, then the first rank."""
+    place, worst = max(found.items(), key=lambda item: (_SEVERITY.index(item[1].verdict), item[1].number or 0.0))
+    if len(found) == ranks and all(row == worst for row in found.values()):
+        return replace(worst, meaning=f"on each rank: {worst.meaning}")
+    rest = [f"{other} {row.value}" for other, row in found.items() if other != place]
+    more = [f"and {len(rest) - OTHERS} more"] if len(rest) > OTHERS else []
+    others = f". {', '.join(rest[:OTHERS] + more)}" if rest else ""
+    return replace(worst, meaning=f"{place}: {worst.meaning}{others}")
+
+
+_SEVERITY = (PASS, NOTE, FAIL)
 
 
 def megabytes(size: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from visiontrain.batch import Batch
+from visiontrain.nn.norm import running_statistics
 from visiontrain.training.job import Job
 from visiontrain.training.ledger import Ledger
 from visiontrain.training.plan import Plan
 from visiontrain.training.transaction import train_window
 
-Loop = Callable[[Job, Sequence[Batch]], None]  # runs one window: forward, backward, update
+# Runs one window, forward, backward and update: what this rank has of it, and its positions over all ranks.
+Loop = Callable[[Job, Sequence[Batch], tuple[int, int]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,17 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A window that was run: what was planned, delivered and counted. ``progress`` are the schedule's images after it."""
+    """A window that was run: what was planned, delivered to this rank and counted.
+
+    ``progress`` are the schedule's images after it; ``images`` are those of all ranks.
+    """
 
     window: Window
     positions: tuple[int, ...]
     counts: Counts
     before: int  # fingerprints of the parameters
     after: int
+    statistics: int  # and of the running statistics, after it
     attempted: int
     applied: int
     progress: int
@@ -89,7 +95,7 @@ def watched(model: nn.Module, optimizer: Optimizer) -> Iterator[list[Counts]]:
 
     def forward(module: nn.Module, args: tuple[Any, ...]) -> None:
         log[-1].forwards.append(len(args[0]))
-        log[-1].prints.append(fingerprint(model))
+        log[-1].prints.append(fingerprint(model.parameters()))
 
     def before_update(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -110,11 +116,11 @@ def watched(model: nn.Module, optimizer: Optimizer) -> Iterator[list[Counts]]:
         yield log
 
 
-def fingerprint(model: nn.Module) -> int:
-    """A number that changes when any bit of any parameter does: the sum of their bits, read as whole numbers."""
+def fingerprint(tensors: Iterable[Tensor]) -> int:
+    """A number that changes when any bit of them does: the sum of their bits, read as whole numbers."""
     whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    sums = [p.detach().view(whole[p.element_size()]).sum(dtype=torch.int64) for p in model.parameters()]
-    return int(torch.stack(sums).sum())
+    sums = [t.detach().view(whole[t.element_size()]).sum(dtype=torch.int64) for t in tensors]
+    return int(torch.stack(sums).sum()) if sums else 0
 
 
 def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> tuple[list[Seen], list[Batch]]:
@@ -126,27 +132,29 @@ def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> t
         loop: runs one window.
 
     Returns:
-        what was seen of each, and the micro-batches of the first.
+        what this rank saw of each, and the micro-batches that it had of the first.
     """
     state, seen = job.state, []
     first: list[Batch] = []
     state.model.train()
     with watched(state.model, state.optimizer) as log:
         for window in windows:
-            began, before = time.monotonic(), fingerprint(state.model)
+            began, before = time.monotonic(), fingerprint(state.model.parameters())
             attempted, applied = state.updates_attempted, state.updates_applied
             state.epoch, state.position = window.epoch, window.start
             state.ledger = Ledger.of_position(window.start, window.start)
-            micro_batches = list(islice(job.micro_batches, len(job.plan.micro_batches(window.start, window.stop))))
+            shares = job.plan.shares(window.start, window.stop, job.ranks.rank)
+            micro_batches = list(islice(job.micro_batches, len(shares)))
             log.append(Counts())
-            loop(job, micro_batches)
+            loop(job, micro_batches, (window.start, window.stop))
             seen.append(
                 Seen(
                     window=window,
                     positions=tuple(p for batch in micro_batches for p in batch.positions),
                     counts=log[-1],
                     before=before,
-                    after=fingerprint(state.model),
+                    after=fingerprint(state.model.parameters()),
+                    statistics=fingerprint(running_statistics(state.model)),
                     attempted=state.updates_attempted - attempted,
                     applied=state.updates_applied - applied,
                     progress=state.progress_images,
@@ -154,7 +162,7 @@ def observe(job: Job, windows: Sequence[Window], loop: Loop = train_window) -> t
                     peak=job.phases.peak,
                 )
             )
-            first = first or micro_batches
+            first = micro_batches if window == windows[0] else first
     return seen, first
 
 
@@ -172,10 +180,19 @@ class Growth:
         return all(a < b for a, b in zip(self.tensors, self.tensors[1:], strict=False))
 
 
-def growth(job: Job, micro_batches: Sequence[Batch], windows: int = 4, loop: Loop = train_window) -> Growth:
+def growth(
+    job: Job, micro_batches: Sequence[Batch], window: tuple[int, int], windows: int = 4, loop: Loop = train_window
+) -> Growth:
     """Run the same window again and again and count the tensors that live on.
 
     The first of them is not counted: it may still fill caches and the optimizer's state.
+
+    Args:
+        job: of the run.
+        micro_batches: what this rank has of the window.
+        window: its positions [start, stop) over all ranks.
+        windows: how often.
+        loop: runs one window.
     """
     counts, sizes = [], []
     added: list[Tensor] = []
@@ -183,8 +200,8 @@ def growth(job: Job, micro_batches: Sequence[Batch], windows: int = 4, loop: Loo
         for _ in range(windows):
             known = {id(t) for t in added}
             added.clear()  # or this list would hold what it looks for
-            job.state.ledger = Ledger.of_position(micro_batches[0].positions[0], 0)  # the same positions again
-            loop(job, micro_batches)
+            job.state.ledger = Ledger.of_position(window[0], 0)  # the same positions again
+            loop(job, micro_batches, window)
             alive = live_tensors()
             counts.append(len(alive))
             sizes.append(_bytes_of(alive, job.ranks.device))

@@ -1,64 +1,90 @@
-"""What the windows of the trial show: each function asks one question of what was counted and answers with a row."""
+"""What the windows of the trial show: each function asks one question of what was counted and answers with a row.
+
+Where several ranks share the windows, most questions are asked of each, and ``merged`` makes one row of their answers.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from visiontrain.checks.rows import NOTE, PASS, Row, judged, megabytes
+from visiontrain.checks.rows import NOTE, PASS, Row, judged, megabytes, merged
 from visiontrain.checks.trial import Growth, Seen
-from visiontrain.data.sampler import WindowSampler
 from visiontrain.training.plan import Plan
 from visiontrain.training.schedule import Schedule
 
 
-def of_windows(seen: Sequence[Seen], plan: Plan, schedule: Schedule, made_again: bool) -> list[Row]:
-    """All that is asked of the windows themselves; ``made_again`` as in ``same_samples``."""
-    return [
-        same_samples(seen, plan, made_again),
-        boundaries(seen, plan),
-        same_parameters(seen),
-        gradients_finite(seen),
-        effect(seen),
-        update_counts(seen),
-        schedule_follows(seen, schedule),
-    ]
-
-
-def same_samples(seen: Sequence[Seen], plan: Plan, made_again: bool) -> Row:
-    """Is each position dealt once, where the plan has it, and is its picture the same whoever makes it?
+def of_windows(
+    by_rank: Sequence[Sequence[Seen]], plan: Plan, schedule: Schedule, made_again: bool, places: Sequence[str] = ("",)
+) -> list[Row]:
+    """All that is asked of the windows themselves.
 
     Args:
-        made_again: whether a micro-batch of the loader was the same, bit for bit, made without it.
+        by_rank: what each rank saw of the same windows.
+        plan, schedule: of the run.
+        made_again: as in ``same_samples``.
+        places: of the ranks, in words.
     """
-    epoch = seen[0].window.epoch
-    dealt = [p for keys in WindowSampler(plan.windows(epoch), plan.batch, epoch) for _, p in keys]
-    delivered = all(s.positions == tuple(range(s.window.start, s.window.stop)) for s in seen)
+    answers = [
+        [
+            boundaries(seen, plan, rank),
+            same_parameters(seen),
+            gradients_finite(seen),
+            effect(seen),
+            update_counts(seen),
+            schedule_follows(seen, schedule),
+        ]
+        for rank, seen in enumerate(by_rank)
+    ]
+    return [same_samples(by_rank, plan, made_again), *merged(answers, places)]
+
+
+def same_samples(by_rank: Sequence[Sequence[Seen]], plan: Plan, made_again: bool) -> Row:
+    """Is each position dealt once, to one rank, where the plan has it, and is its picture the same whoever makes it?
+
+    Args:
+        by_rank: what each rank saw of the same windows.
+        plan: of the run.
+        made_again: whether a micro-batch of each rank's loader was the same, bit for bit, made without it.
+    """
+    windows = [s.window for s in by_rank[0]]
+    dealt = [
+        p for window in plan.windows(windows[0].epoch) for rank in range(plan.ranks) for p in _share(plan, window, rank)
+    ]
+    delivered = [
+        s.positions == tuple(_share(plan, (s.window.start, s.window.stop), rank))
+        for rank, seen in enumerate(by_rank)
+        for s in seen
+    ]
+    union = Counter((k, p) for seen in by_rank for k, s in enumerate(seen) for p in s.positions)
+    shared = [key for key in sorted(union) if union[key] > 1]
+    missing = [p for k, w in enumerate(windows) for p in range(w.start, w.stop) if (k, p) not in union]
     twice = len(dealt) - len(set(dealt))
-    counted = sum(len(s.positions) for s in seen)
-    good = delivered and not twice and len(dealt) == plan.images_per_epoch and made_again
+    good = all(delivered) and not (shared or missing or twice) and len(dealt) == plan.images_per_epoch and made_again
     wrong = (
         f"{twice} positions are dealt twice" if twice
-        else "the loader delivers other positions than the plan has" if not delivered
+        else f"position {shared[0][1]} of a window is delivered {union[shared[0]]} times" if len(by_rank) > 1 and shared
+        else f"no rank delivers position {missing[0]}" if len(by_rank) > 1 and missing
+        else "the loader delivers other positions than the plan has" if not all(delivered)
         else "the pictures differ from those made in this process: they depend on the worker" if not made_again
         else f"an epoch deals {len(dealt)} positions, planned are {plan.images_per_epoch}"
     )  # fmt: skip
+    among = f", each by one of {len(by_rank)} ranks" if len(by_rank) > 1 else ""
     return judged(
         "same samples",
         good,
         f"{len(set(dealt))} positions",
-        f"an epoch deals each once; the {counted} delivered here are the planned ones, whoever makes them",
+        f"an epoch deals each once; the {sum(union.values())} delivered here are the planned ones{among}, whoever makes them",
         wrong,
         "the sampler or the data set is at fault: repeat with workers=0 and report it",
-        float(twice),
+        float(twice + len(shared)),
     )
 
 
-def boundaries(seen: Sequence[Seen], plan: Plan) -> Row:
+def boundaries(seen: Sequence[Seen], plan: Plan, rank: int = 0) -> Row:
     """Do windows begin and end where the plan says, cut into the micro-batches that it says, in each attempt?"""
-    planned = [
-        [b - a for a, b in plan.micro_batches(s.window.start, s.window.stop)] * max(s.attempted, 1) for s in seen
-    ]
+    planned = [_passes(plan, (s.window.start, s.window.stop), rank) * max(s.attempted, 1) for s in seen]
     counted = [s.counts.forwards for s in seen]
     first = next((k for k, pair in enumerate(zip(planned, counted, strict=True)) if pair[0] != pair[1]), 0)
     return judged(
@@ -210,6 +236,17 @@ def kept_tensors(found: Growth) -> Row:
         "keep numbers (loss.item()), not tensors; a tensor with a graph keeps all activations of its pass",
         float(found.tensors[-1] - found.tensors[0]),
     )
+
+
+def _passes(plan: Plan, window: tuple[int, int], rank: int) -> list[int]:
+    """Images of each pass of a rank. With norm=sync it runs as many as rank 0, which has most, at the end with nothing."""
+    sizes = [stop - start for start, stop in plan.shares(*window, rank)]
+    waits = plan.ranks > 1 and plan.normalisation.norm == "sync"
+    return sizes + [0] * (len(plan.shares(*window, 0)) - len(sizes) if waits else 0)
+
+
+def _share(plan: Plan, window: tuple[int, int], rank: int) -> list[int]:
+    return [position for share in plan.shares(*window, rank) for position in range(*share)]
 
 
 def _sizes(counted: Sequence[Sequence[int]]) -> str:

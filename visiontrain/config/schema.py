@@ -47,10 +47,6 @@ def _name_problem(value: str) -> str:
     return "names a folder inside project: leave out / and \\" if re.search(r"[/\\]|^\.\.?$", value) else ""
 
 
-def _norm_problem(value: str) -> str:
-    return "arrives with several GPUs; until then take auto, batch, group or frozen" if value.lower() == "sync" else ""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Checked:
     """Checks its own settings, whoever builds it, and reports all that is wrong at once."""
@@ -163,9 +159,14 @@ class TrainConfig(_Checked):
     )
     norm: str = setting(
         "auto",
-        "normalisation; auto: as the weights were trained, BatchNorm from scratch; frozen keeps a checkpoint's statistics",
-        choices=("auto", "batch", "group", "frozen"),
-        check=_norm_problem,
+        "normalisation; auto: as the weights were trained, BatchNorm from scratch; sync: BatchNorm over all ranks; "
+        "frozen keeps a checkpoint's statistics",
+        choices=("auto", "batch", "sync", "group", "frozen"),
+    )
+    reduce: str = setting(
+        "auto",
+        "how ranks sum gradients: at the end of a window, or while its last backward pass runs (ddp); auto: ddp where a window is one micro-batch",
+        choices=("auto", "window", "ddp"),
     )
     checkpoint_blocks: bool = setting(
         False, "keep fewer activations and compute them again in the backward pass: less memory, more time"
@@ -218,6 +219,7 @@ class ValConfig(_Checked):
     imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
+    timeout: float = _like(TrainConfig, "timeout")
     scoring: ScoringConfig = group(ScoringConfig, "Scoring")
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
@@ -233,12 +235,14 @@ class PlanConfig(_Checked):
 
     data: str = _like(TrainConfig, "data", help="dataset description whose training images are counted")
     images: int = setting(0, "training images, where data is not given or not here; 0: count data", low=0)
+    model: str = _like(TrainConfig, "model", help="a family and size, or a checkpoint; gradients are as large as it is")
     epochs: int = _like(TrainConfig, "epochs")
     batch: int = _like(TrainConfig, "batch", words={}, help="images per micro-batch, over all ranks")
     nbs: int = _like(TrainConfig, "nbs")
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
     last_window: str = _like(TrainConfig, "last_window")
     norm: str = _like(TrainConfig, "norm")
+    reduce: str = _like(TrainConfig, "reduce")
     weight_decay: float = _like(OptimConfig, "weight_decay")
     warmup_epochs: float = _like(OptimConfig, "warmup_epochs")
     format: str = _like(ValConfig, "format")
@@ -257,10 +261,12 @@ class CheckConfig(_Checked):
     nbs: int = _like(TrainConfig, "nbs")
     last_window: str = _like(TrainConfig, "last_window")
     norm: str = _like(TrainConfig, "norm")
+    reduce: str = _like(TrainConfig, "reduce")
     checkpoint_blocks: bool = _like(TrainConfig, "checkpoint_blocks")
     imgsz: int = _like(TrainConfig, "imgsz")
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
+    timeout: float = _like(TrainConfig, "timeout")
     seed: int = _like(TrainConfig, "seed")
     deterministic: bool | None = _like(TrainConfig, "deterministic")
     amp: bool = _like(TrainConfig, "amp")
@@ -301,7 +307,6 @@ NOT_YET = {
     "classes": "the classes of the description are used",
     "cutmix": "mosaic and mixup are there",
     "copy_paste": "mosaic and mixup are there",
-    "reduce": "one device needs no reduction",
     "compile": "models run uncompiled",
     "dropout": "the models have none",
     "label_smoothing": "the assigned scores are the targets",

@@ -12,6 +12,7 @@ from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
 from visiontrain.data.index import Index
 from visiontrain.data.sampler import permutation
+from visiontrain.data.shuffle import Shuffle
 
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
@@ -34,13 +35,13 @@ class TrainSet:
         self.augment = augment
         self.seed = seed
         self.epochs = epochs
-        self._order: tuple[int, np.ndarray] | None = None
+        self._order: tuple[int, np.ndarray | Shuffle] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def order(self, epoch: int) -> np.ndarray:
-        """(n,) the picture at each position of an epoch (counted from 0)."""
+    def order(self, epoch: int) -> np.ndarray | Shuffle:
+        """The picture at each position of an epoch (counted from 0)."""
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, permutation(self.seed, epoch, len(self.index))
         return self._order[1]

@@ -34,7 +34,7 @@ class Description:
 
 
 def load_description(data: str | Path) -> Description:
-    """Find and read a description.
+    """Find and read a description; the pictures of ``shapes`` are drawn where they are not there yet.
 
     Args:
         data: a path, a name in ./datasets/, or a shipped name; the ending .yaml may be left out.
@@ -42,6 +42,16 @@ def load_description(data: str | Path) -> Description:
     Raises:
         DataError: not found (the places looked at and near names are given), not YAML, or wrong in what it says.
     """
+    description = read_description(data)
+    if _is_shipped(description.file) and description.file.stem == GENERATED:
+        from visiontrain.data.shapes import generate  # only here: drawing is not needed to read a description
+
+        generate(description.root)
+    return description
+
+
+def read_description(data: str | Path) -> Description:
+    """As ``load_description``, and nothing is drawn."""
     file = find_description(str(data))
     content = _parse(file)
     root, written = _root(file, content)
@@ -55,10 +65,6 @@ def load_description(data: str | Path) -> Description:
         written_path=written,
     )
     _check_count(file, content, description.names)
-    if _is_shipped(file) and file.stem == GENERATED:
-        from visiontrain.data.shapes import generate  # only here: drawing is not needed to read a description
-
-        generate(description.root)
     return description
 
 

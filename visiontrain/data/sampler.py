@@ -6,11 +6,19 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from visiontrain.data.shuffle import Shuffle
 
-def permutation(seed: int, epoch: int, n: int) -> np.ndarray:
-    """The order of an epoch: (n,) int64, the picture at each position; a function of its arguments alone."""
+LISTED = 2**24  # pictures: up to here the order of an epoch is a list, of 128 MiB at the most
+
+
+def permutation(seed: int, epoch: int, n: int, listed: int = LISTED) -> np.ndarray | Shuffle:
+    """The order of an epoch: ``order[position]`` is the picture at a position, or the pictures at an array of them.
+
+    A function of its arguments alone. Up to ``listed`` pictures it is an array, (n,) int64; above, no list is kept.
+    """
     # Seeds are padded with zeros, so the 1 keeps this stream apart from that of the sample at position 0.
-    return np.random.default_rng([seed, epoch, 0, 1]).permutation(n)
+    entropy = (seed, epoch, 0, 1)
+    return np.random.default_rng(entropy).permutation(n) if n <= listed else Shuffle(entropy, n)
 
 
 class WindowSampler:

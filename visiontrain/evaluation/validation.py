@@ -15,7 +15,7 @@ from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import evaluation_loader, worker_count
-from visiontrain.distributed import choose_device
+from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
@@ -36,17 +36,25 @@ def validate(config: ValConfig) -> Evaluation:
         WeightsError: the checkpoint cannot be used.
         OutOfMemory: a single image does not fit.
     """
-    device = choose_device(config.device)
-    content = read_checkpoint(config.model)
+    with joined(config.timeout) as ranks:
+        return _validate(config, ranks.on(choose_device(config.device, ranks.place)))
+
+
+def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
+    """Rank 0 reads, writes and tells; the pictures are shared."""
+    device = ranks.device
+    content = ranks.first(lambda: read_checkpoint(config.model))
     model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
-    index, data = _read(config, content["settings"], model.class_names)
+    index, data = ranks.first(lambda: _read(config, content["settings"], model.class_names))
     imgsz = config.imgsz or int(content["settings"]["imgsz"])
-    folder = run_folder(config.project, config.name or "val", config.exist_ok)
-    write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
-    workers = worker_count(config.workers)
-    loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, device.type == "cuda")
+    folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
+    if ranks.main:
+        write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
+    workers = worker_count(config.workers, ranks.place.local_size)
+    pin = device.type == "cuda"
+    loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
-    with closing(loader), Recorder([Console(), *drawings]) as record:
+    with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
@@ -63,6 +71,7 @@ def validate(config: ValConfig) -> Evaluation:
             on_shrink=lambda before, after, said: record(
                 Notice(f"Out of memory ({said}): {after} images at a time instead of {before} from here on.", "warning")
             ),
+            ranks=ranks,
         )
         record(evaluation.curves)
         if config.plots:
@@ -70,7 +79,8 @@ def validate(config: ValConfig) -> Evaluation:
                 record(pictures)
         for notice in evaluation.notices:
             record(Notice(notice, "warning"))
-    write_json(folder / "scores.json", evaluation.to_json())
+    if ranks.main:
+        write_json(folder / "scores.json", evaluation.to_json())
     return evaluation
 
 

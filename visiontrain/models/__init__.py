@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
-from visiontrain.errors import ConfigError
+from visiontrain.config.sizes import COUNTED, no_such_model, read_sizes
 from visiontrain.models.detector import Detector
 from visiontrain.models.yolov8 import YOLOv8
-from visiontrain.paths import cfg_dir
 
 MODELS: dict[str, type[Detector]] = {"yolov8": YOLOv8}
 
@@ -35,12 +31,9 @@ def build_model(name: str, class_names: Sequence[str]) -> Detector:
         size = _sizes(family).get(name.removeprefix(family)) if name.startswith(family) else None
         if size is not None:
             return kind(name, class_names, **size)
-    near = difflib.get_close_matches(name.lower(), model_names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(
-        f"model={name}: no such model{hint} Known are {', '.join(model_names())}, or a path to a .pt file."
-    )
+    raise no_such_model(name, model_names())
 
 
 def _sizes(family: str) -> dict[str, dict[str, Any]]:
-    return yaml.safe_load((cfg_dir() / "models" / f"{family}.yaml").read_text(encoding="utf-8"))
+    sizes = read_sizes(family)
+    return {name: {key: value for key, value in size.items() if key != COUNTED} for name, size in sizes.items()}

@@ -12,7 +12,7 @@ import torch
 from visiontrain.errors import WeightsError
 from visiontrain.models import MODELS, build_model
 from visiontrain.models.detector import Detector
-from visiontrain.nn.norm import NORMS, swap_norms
+from visiontrain.nn.norm import NORMS, alone, swap_norms
 
 SCHEMA_VERSION = 1
 
@@ -67,7 +67,7 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
             f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
         )
     model = build_model(about["name"], about["names"])
-    swap_norms(model, about["norm"])
+    swap_norms(model, alone(about["norm"]))
     fill(model, content["ema"] if content["kind"] == "training" else content["weights"], path)
     return model.eval()
 

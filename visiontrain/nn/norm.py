@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from visiontrain.nn.conv import BATCHNORM_MOMENTUM
+from visiontrain.nn.sync import SyncBatchNorm
 
 MOST_GROUPS = 32
 LEAST_IN_A_GROUP = 8  # channels; fewer tell too little of a picture
@@ -42,19 +43,18 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
 
 def freeze_batch_norm(model: nn.Module) -> nn.Module:
     """Replace every BatchNorm inside the model by a frozen one with the same tensors; names in the state dict stay."""
-    _swap(model, (_BatchNorm,), FrozenBatchNorm)
+    _swap(model, lambda layer: isinstance(layer, _BatchNorm), FrozenBatchNorm)
     return model
 
 
 def norm_of(model: nn.Module) -> str:
     """Which of NORMS the model has; one without normalisation counts as ``batch``."""
-    kinds = {type(m) for m in model.modules()}
-    return "group" if nn.GroupNorm in kinds else "frozen" if FrozenBatchNorm in kinds else "batch"
+    return next((name for m in model.modules() if (name := _name(m))), "batch")
 
 
 def norm_layers(model: nn.Module) -> int:
     """How many normalisation layers the model has."""
-    return sum(isinstance(m, tuple(kind for kind, _ in NORMS.values())) for m in model.modules())
+    return sum(_name(m) is not None for m in model.modules())
 
 
 def swap_norms(model: nn.Module, norm: str) -> None:
@@ -62,8 +62,12 @@ def swap_norms(model: nn.Module, norm: str) -> None:
 
     Scale, shift and eps are kept, running statistics where both kinds have them; new statistics are mean 0, variance 1.
     """
-    kind, make = NORMS[norm]
-    _swap(model, tuple(other for other, _ in NORMS.values() if other is not kind), make)
+    _swap(model, lambda layer: _name(layer) not in (None, norm), NORMS[norm][1])
+
+
+def alone(norm: str) -> str:
+    """Which of NORMS computes the same on one rank without waiting for others."""
+    return "batch" if norm == "sync" else norm
 
 
 def groups_of(channels: int) -> int:
@@ -81,15 +85,19 @@ def running_statistics(model: nn.Module) -> list[Tensor]:
     return [buffer for norm in batch_norms(model) for buffer in norm.buffers(recurse=False)]
 
 
-def _swap(model: nn.Module, kinds: tuple[type[nn.Module], ...], make: Callable[..., nn.Module]) -> None:
+def _swap(model: nn.Module, which: Callable[[nn.Module], bool], make: Callable[..., nn.Module]) -> None:
     for parent in list(model.modules()):
         for name, child in parent.named_children():
-            if isinstance(child, kinds):
+            if which(child):
                 setattr(parent, name, make(child).train(child.training))
 
 
-def _batch_norm(norm: nn.Module) -> nn.BatchNorm2d:
-    made = nn.BatchNorm2d(len(norm.weight), eps=norm.eps, momentum=BATCHNORM_MOMENTUM).to(norm.weight)
+def _name(layer: nn.Module) -> str | None:
+    return next((name for name, (kind, _) in NORMS.items() if isinstance(layer, kind)), None)
+
+
+def _batch_norm(norm: nn.Module, kind: type[nn.BatchNorm2d] = nn.BatchNorm2d) -> nn.BatchNorm2d:
+    made = kind(len(norm.weight), eps=norm.eps, momentum=BATCHNORM_MOMENTUM).to(norm.weight)
     made.weight, made.bias = norm.weight, norm.bias
     for name, buffer in norm.named_buffers(recurse=False):
         made.register_buffer(name, buffer)
@@ -107,8 +115,9 @@ def _frozen(norm: nn.Module) -> FrozenBatchNorm:
     return FrozenBatchNorm(norm if isinstance(norm, _BatchNorm) else _batch_norm(norm))
 
 
-# The class of each normalisation, and how it is made of another's layer.
+# The class of each normalisation, and how it is made of another's layer; a kind of BatchNorm stands before BatchNorm.
 NORMS: dict[str, tuple[type[nn.Module], Callable[[nn.Module], nn.Module]]] = {
+    "sync": (SyncBatchNorm, lambda norm: _batch_norm(norm, SyncBatchNorm)),
     "batch": (_BatchNorm, _batch_norm),
     "group": (nn.GroupNorm, _group_norm),
     "frozen": (FrozenBatchNorm, _frozen),

@@ -82,8 +82,15 @@ def stop_together(job: Job) -> None:
 def survive(job: Job, error: RankLost) -> RankLost:
     """After losing a rank: the first one left writes last.pt, unless the lost one did before it went."""
     left = [rank for rank in range(job.ranks.size) if rank not in error.lost]
-    if error.saved or job.ranks.rank != left[0]:
+    if error.saved:
         return error
+    if job.ranks.rank != left[0]:
+        first = job.ranks.group.who(left[0]) if job.ranks.group else ""
+        return RankLost(
+            f"{error}. Unless it is gone too, {first} has written last.pt; go on from there with: "
+            f"visiontrain train resume={job.last}",
+            error.lost,
+        )
     if not job.last.parent.is_dir():  # another host's disk
         return RankLost(
             f"{error}. The run's folder is not on this host; its last.pt is as old as the last save.", error.lost
@@ -141,11 +148,12 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
 
 def close_ledger(job: Job) -> None:
     """Every position of the epoch is accounted for, those that the policy leaves out included."""
+    memory = memory_facts(job)  # first: a rank may be gone, and what is closed below could not be opened again
     ledger, images = job.state.ledger, job.plan.images
     if job.plan.last_window == "drop":
         ledger.close(range(ledger.position, images), "left out (last_window=drop)")
     ledger.close_epoch(images)
-    job.record(FactsChanged({"positions": dict(ledger.closed), **memory_facts(job)}))
+    job.record(FactsChanged({"positions": dict(ledger.closed), **memory}))
 
 
 def memory_facts(job: Job) -> dict[str, Any]:

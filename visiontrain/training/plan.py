@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from visiontrain.errors import ConfigError
+from visiontrain.training.footprint import Footprint, choose_reduction, reduction_sentence
 from visiontrain.training.normalisation import BATCH_NORM, Normalisation
 
 
@@ -110,7 +111,7 @@ class Plan:
 
     ``batch`` counts images over all ``ranks``; ``images_per_update`` is ``batch * accumulate``;
     ``warmup_images`` is the length of the ramp; ``weight_decay_used`` is what the optimizer gets; ``normalisation`` was
-    decided from the configured batch, and nothing decides it again.
+    decided from the configured batch, and nothing decides it again. ``reduce`` is the setting; ``footprint`` tells bytes.
     """
 
     batch: int
@@ -126,10 +127,21 @@ class Plan:
     warmup_images: float
     last_window: str
     normalisation: Normalisation = BATCH_NORM
+    reduce: str = "auto"
+    footprint: Footprint | None = None
+
+    @property
+    def reduction(self) -> str:
+        """How the ranks sum gradients: none, window or ddp; the same all through a run."""
+        return choose_reduction(self.reduce, self.accumulate, self.ranks)
 
     def windows(self, epoch0: int) -> list[tuple[int, int]]:
         """Positions [start, stop) of each window of an epoch, counted from 0."""
-        return [window for stretch in self._epoch(epoch0) for window in stretch.windows()]
+        return list(self.each_window(epoch0))
+
+    def each_window(self, epoch0: int) -> Iterator[tuple[int, int]]:
+        """``windows`` one after the other, without a list."""
+        return (window for stretch in self._epoch(epoch0) for window in stretch.windows())
 
     def windows_from(self, epoch0: int, position: int) -> list[tuple[int, int]]:
         """The windows that are left of an epoch; ``position`` may come of another plan, before batch or nbs were changed."""
@@ -151,11 +163,6 @@ class Plan:
     def passes(self, start: int, stop: int, micro_batch: int) -> int:
         """Forward passes of the rank that gets most of a window (rank 0), at so many images each."""
         return math.ceil(sum(end - at for at, end in self.shares(start, stop, 0)) / micro_batch)
-
-    @property
-    def reduction(self) -> str:
-        """How ranks add up their gradients."""
-        return "window" if self.accumulate > 1 else "ddp"
 
     @property
     def updates_per_epoch(self) -> int:
@@ -196,7 +203,9 @@ class Plan:
             self._why_not_nbs(),
             self._ramp_sentence(),
             self._tail_sentence(),
-            self.normalisation.sentence(self.batch // self.ranks, self.accumulate),
+            reduction_sentence(self.reduce, self.accumulate, self.ranks),
+            *(self.footprint.sentences(self.ranks, self.normalisation.norm, self.images) if self.footprint else ()),
+            self.normalisation.sentence(self.batch // self.ranks, self.accumulate, self.ranks),
         ]
         return tuple(sentence for sentence in told if sentence)
 
@@ -223,6 +232,8 @@ class Plan:
             "last_window": self.last_window,
             "images_left_out_per_epoch": self.images - self.images_per_epoch if known else None,
             "normalisation": self.normalisation.facts(),
+            "reduction": self.reduction,
+            **(self.footprint.facts(self.ranks, self.normalisation.norm, self.images) if self.footprint else {}),
         }
 
     @functools.cached_property
@@ -311,6 +322,8 @@ def make_plan(
     last_window: str = "use",
     ranks: int = 1,
     normalisation: Normalisation = BATCH_NORM,
+    reduce: str = "auto",
+    footprint: Footprint | None = None,
 ) -> Plan:
     """Plan a run.
 
@@ -324,6 +337,8 @@ def make_plan(
         last_window: use or drop.
         ranks: data-parallel processes.
         normalisation: as chosen (``choose_norm``).
+        reduce: auto, window or ddp.
+        footprint: what is known of model and data, where the plan is to tell their bytes.
 
     Raises:
         ConfigError: a number that must be positive is not, batch is not divisible by ranks, or drop leaves nothing.
@@ -347,6 +362,8 @@ def make_plan(
         warmup_images=warmup_epochs * images,
         last_window=last_window,
         normalisation=normalisation,
+        reduce=reduce,
+        footprint=footprint,
     )
     _check_drop(plan)
     return plan

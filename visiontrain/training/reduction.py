@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from visiontrain.distributed import Ranks
-from visiontrain.nn.norm import running_statistics
+from visiontrain.errors import ConfigError
+from visiontrain.nn.norm import norm_of, running_statistics
 from visiontrain.training.window import WindowSums
 
 BUCKET_BYTES = 25 * 2**20
@@ -36,8 +37,11 @@ class Reduction:
     def __init__(self, model: nn.Module, ranks: Ranks, way: str = "window") -> None:
         self.ranks = ranks
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.statistics = [t for t in running_statistics(model) if ranks.size > 1]
-        self.module = wrapped(model, ranks) if ranks.size > 1 and way == "ddp" else model
+        self.synchronised = ranks.size > 1 and norm_of(model) == "sync"
+        apart = ranks.size > 1 and not self.synchronised  # those are alike on all ranks
+        self.statistics = running_statistics(model) if apart else []
+        self.summed: set[int] = set()  # identities of the parameters that the last backward pass summed
+        self.module = wrapped(model, ranks, self.summed) if ranks.size > 1 and way == "ddp" else model
         self._buckets = _buckets(self.parameters) if ranks.size > 1 else []
 
     def overlaps(self, images: int) -> bool:
@@ -46,19 +50,32 @@ class Reduction:
 
     def meets(self, images: int) -> bool:
         """Do the passes of such a window wait for other ranks? Then a rank that fails in them can agree on nothing."""
-        return self.overlaps(images)
+        return self.synchronised or self.overlaps(images)
 
     def reduce(self, sums: WindowSums) -> None:
         """Make the waiting gradients and the running statistics of this rank those of all ranks.
 
         Raises:
             RankLost: another rank did not come; gradients and statistics may be half done, weights are untouched.
+            ConfigError: the last backward pass did not reach every parameter, so it summed them only in part; likewise.
         """
         if self.ranks.size == 1:
             return
-        if not sums.reduced:
+        if sums.reduced:
+            self._require_all_summed()
+        else:
             self._sum_gradients(sums.touched)
         self._average_statistics(sums.share, sums.behind)
+
+    def _require_all_summed(self) -> None:
+        """Gradients that only earlier passes of the window made would stay on their rank, and the ranks drift apart."""
+        left = sum(id(p) not in self.summed for p in self.parameters)
+        self.summed.clear()
+        if left:
+            raise ConfigError(
+                f"reduce=ddp: the last backward pass of a window did not sum {left} of {len(self.parameters)} trainable "
+                "parameters, because it did not reach all of them; use reduce=window, which sums what there is"
+            )
 
     def _sum_gradients(self, touched: frozenset[int]) -> None:
         """Zeros stand for a gradient that only other ranks have; a parameter without one anywhere stays without."""
@@ -91,17 +108,21 @@ class Reduction:
         torch._foreach_add_([t for t in self.statistics if not t.is_floating_point()], behind)
 
 
-def wrapped(model: nn.Module, ranks: Ranks) -> DistributedDataParallel:
-    """The model so that a backward pass sums gradients over the ranks; outside ``no_sync`` only."""
+def wrapped(model: nn.Module, ranks: Ranks, summed: set[int]) -> DistributedDataParallel:
+    """The model so that a backward pass sums gradients over the ranks; outside ``no_sync`` only.
+
+    Whose sums are done is noted in ``summed``, by identity.
+    """
     with warnings.catch_warnings():  # torch 2.14 has another name for it, which 2.9 does not know
         warnings.simplefilter("ignore", FutureWarning)
         module = DistributedDataParallel(model, broadcast_buffers=False)
-    module.register_comm_hook(None, _sum_hook)
+    module.register_comm_hook(summed, _sum_hook)
     return module
 
 
-def _sum_hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_hook(summed: set[int], bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """A sum and not torch's mean: one place divides, at the end of the window."""
+    summed.update(map(id, bucket.parameters()))
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 

@@ -160,7 +160,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     """Decide all that follows from settings and data; the folder is still to come, nothing is written."""
     auto = None
     if config.batch == AUTO:
-        model = partial(model_with, config, train_index.names, normalisation_of(config).norm)
+        model = partial(model_with, config, train_index.names, normalisation_of(config, ranks=ranks.size).norm)
         auto = find_batch(config, train_index, ranks, model, deterministic=is_deterministic(config, ranks))
         config = replace(config, batch=auto.batch)
     plan = make_plan(
@@ -172,7 +172,8 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
         warmup_epochs=config.optim.warmup_epochs,
         last_window=config.last_window,
         ranks=ranks.size,
-        normalisation=normalisation_of(config, resumed),
+        normalisation=normalisation_of(config, resumed, ranks.size),
+        reduce=config.reduce,
     )
     choice = choose_optimizer(
         config.optim,

@@ -9,14 +9,14 @@ from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import load_model, model_of, read_checkpoint
-from visiontrain.nn.norm import swap_norms
+from visiontrain.nn.norm import alone, swap_norms
 from visiontrain.training.normalisation import Normalisation, choose_norm
 from visiontrain.training.plan import Plan
 from visiontrain.training.resume import Resumed
 from visiontrain.training.statistics import BatchNormPolicy, scale_momentum
 
 
-def normalisation_of(config: TrainConfig, resumed: Resumed | None = None) -> Normalisation:
+def normalisation_of(config: TrainConfig, resumed: Resumed | None = None, ranks: int = 1) -> Normalisation:
     """As decided when the run began; else from the settings and, where it starts from a checkpoint, the checkpoint's own.
 
     Raises:
@@ -27,7 +27,7 @@ def normalisation_of(config: TrainConfig, resumed: Resumed | None = None) -> Nor
         stored = {"norm": resumed.content["model"]["norm"], "reason": "as the run began"}
         return Normalisation(**resumed.content["plan"].get("normalisation", stored))
     start = "" if from_scratch(config) else read_checkpoint(config.model)["model"]["norm"]
-    return choose_norm(config.norm, start)
+    return choose_norm(config.norm, start, ranks)
 
 
 def model_to_train(
@@ -43,18 +43,22 @@ def model_to_train(
         model = model_of(resumed.content, resumed.path).train()
     else:
         model = starting_model(config, class_names)
-        swap_norms(model, plan.normalisation.norm)
+    swap_norms(model, plan.normalisation.norm)
     _require_two_values(config, plan, model.stride)
     model.checkpoint_blocks = config.checkpoint_blocks
     if statistics.nominal_images:
-        scale_momentum(model, plan.batch // plan.ranks, statistics.nominal_images)
+        images = plan.normalisation.seen(plan.batch // plan.ranks, plan.ranks)
+        scale_momentum(model, images, statistics.nominal_images)
     return model
 
 
 def _require_two_values(config: TrainConfig, plan: Plan, stride: int) -> None:
     """The coarsest map of the smallest picture has one cell: with one image BatchNorm has nothing to take a variance of."""
     tail = plan.images % plan.batch if plan.last_window == "use" else 0
-    if plan.normalisation.norm == "batch" and config.imgsz == stride and 1 in (plan.batch // plan.ranks, tail):
+    norm = plan.normalisation.norm
+    parts = plan.ranks if norm == "batch" else 1  # that a micro-batch has, each with statistics of its own
+    seen = (plan.batch // parts, tail // parts, -(-tail // parts))
+    if norm in ("batch", "sync") and config.imgsz == stride and 1 in seen:
         raise ConfigError(
             f"imgsz={config.imgsz}: BatchNorm cannot train on one image of this size, and there are micro-batches of one "
             f"(batch={plan.batch}, {plan.images} images). Use imgsz={2 * stride}, norm=group, or another batch."
@@ -62,13 +66,13 @@ def _require_two_values(config: TrainConfig, plan: Plan, stride: int) -> None:
 
 
 def model_with(config: TrainConfig, class_names: Sequence[str], norm: str) -> Detector:
-    """The model that training starts from, with the normalisation ``norm``.
+    """The model that training starts from, to be tried on one rank; ``norm`` is the normalisation, sync as BatchNorm.
 
     Raises:
         WeightsError: as ``starting_model``.
     """
     model = starting_model(config, class_names)
-    swap_norms(model, norm)
+    swap_norms(model, alone(norm))
     model.checkpoint_blocks = config.checkpoint_blocks
     return model
 

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from visiontrain.data.description import load_description
@@ -34,6 +35,8 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     if setup.ranks.size > 1:
         hosts = len({host.split(",")[0] for host in setup.ranks.hosts})
         what = f"{setup.ranks.size} ranks on {counted(hosts, 'host')} ({what} each)"
+    auto = device.type == "cuda" and "device" not in config.given
+    idle = idle_devices(torch.cuda.device_count(), setup.ranks.place.local_size) if auto else ""
     data = (
         f"{len(setup.train)} training images with {setup.train.targets} objects, {len(setup.val)} validation images with "
         f"{setup.val.targets}, {len(setup.train.names)} classes"
@@ -45,6 +48,18 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
+        *([idle] if idle else []),
+    )
+
+
+def idle_devices(cards: int, ranks: int) -> str:
+    """The sentence about cards of this host that nobody computes on, or ""."""
+    if cards <= ranks:
+        return ""
+    each = ",".join(map(str, range(cards)))
+    return (
+        f"{cards} GPUs are here and {counted(ranks, 'rank')} {'computes' if ranks == 1 else 'compute'}: a second card doubles D "
+        f"only as a rank of its own, device={each}."
     )
 
 
@@ -60,6 +75,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         "micro_batch": plan.batch // plan.ranks,
         "accumulate": plan.accumulate,
         "ranks": plan.ranks,
+        "parallel": {"data": plan.ranks, "tensor": 1, "pipeline": 1},
         "images_per_update": plan.images_per_update,
         "updates_planned": plan.updates,
         "images_planned": plan.images_planned,
@@ -133,7 +149,7 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
     for epoch in range(plan.epochs):
         dealt = plan.windows(epoch)[-1][1]
         order = permutation(setup.config.seed, epoch, len(index))
-        named[str(epoch + 1)] = [index.path(int(i)) for i in order[dealt:]]
+        named[str(epoch + 1)] = [index.path(int(i)) for i in order[np.arange(dealt, len(index))]]
     return named
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from visiontrain.batch import Batch, regroup
+from visiontrain.batch import Batch, empty_batch, regroup
 from visiontrain.errors import OutOfMemory, RankLost, TrainingStopped
 from visiontrain.memory import NoRoom, attempt, release
 from visiontrain.nn.norm import running_statistics
@@ -51,7 +51,7 @@ def train_window(job: Job, micro_batches: Sequence[Batch], window: tuple[int, in
     while True:
         started = time.monotonic()
         scale = state.precision.scale
-        pieces = regroup(micro_batches, state.micro_batch) if micro_batches else []
+        pieces = cut(job, micro_batches, window)
         try:
             with job.interrupt.may_stop():
                 sums = forward_backward(job, pieces, images)
@@ -78,6 +78,19 @@ def train_window(job: Job, micro_batches: Sequence[Batch], window: tuple[int, in
         if not again:
             state.ledger.close(sums.positions, APPLIED if update.applied else f"skipped: {update.reason}")
             return _mind_skips(job, sums, update)
+
+
+def cut(job: Job, micro_batches: Sequence[Batch], window: tuple[int, int] | None) -> list[Batch]:
+    """What this rank has of a window, as micro-batches of the size that fits.
+
+    Where statistics are synchronised every rank runs as many passes as the one that has most, with nothing in the last.
+    """
+    pieces = regroup(micro_batches, job.state.micro_batch) if micro_batches else []
+    if window and job.reduction.synchronised:
+        side = job.config.imgsz
+        missing = job.plan.passes(*window, job.state.micro_batch) - len(pieces)
+        pieces += [empty_batch(side, side)] * missing
+    return pieces
 
 
 def step(job: Job, sums: WindowSums, decay: float) -> Update:
@@ -159,7 +172,7 @@ def forward_backward(job: Job, micro_batches: Sequence[Batch], images: int) -> W
     def before(batch: Batch) -> None:
         if "first forward" in figures:
             measure(job, "first backward", once=True)
-        key = (job.config.seed, state.epoch, batch.positions[0])
+        key = (job.config.seed, state.epoch, *batch.positions[:1])
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
         job.record(MicroBatchDone(len(batch) * ranks.size))
 

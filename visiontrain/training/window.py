@@ -157,7 +157,7 @@ def accumulate_window(
             del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
 
     largest = max(map(len, micro_batches), default=0)
-    done = attempt(passes)
+    done = attempt((lambda: ranks.meet(passes)) if meets else passes)
     if isinstance(done, NoRoom):
         if meets or ranks.size == 1:
             raise OutOfMemory(done.said, largest)

@@ -1,0 +1,74 @@
+"""The sizes of the model families, and what is known of a model by its name alone: nothing is built, no torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from visiontrain.errors import ConfigError
+from visiontrain.paths import cfg_dir
+
+COUNTED = "counted"  # the key beside a size's settings
+CLASSES = 80  # that the counts in the files are of
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of a model with so many ``classes``: trainable ``parameters``, and ``channels`` of all its BatchNorms together."""
+
+    name: str
+    classes: int
+    parameters: int
+    channels: int
+
+
+def read_sizes(family: str) -> dict[str, dict[str, Any]]:
+    """Everything that cfg/models says of a family, by size."""
+    import yaml  # only now: most commands ask for no size
+
+    content: dict[str, dict[str, Any]] = yaml.safe_load(
+        (cfg_dir() / "models" / f"{family}.yaml").read_text(encoding="utf-8")
+    )
+    return content
+
+
+def counts_of(name: str, classes: int = CLASSES) -> Counts:
+    """What a model holds, by its name.
+
+    Args:
+        name: family and size, for example yolov8n.
+        classes: that it tells apart.
+
+    Raises:
+        ConfigError: no such family or size.
+    """
+    families = [file.stem for file in sorted((cfg_dir() / "models").glob("*.yaml"))]
+    known = {family + size: entry[COUNTED] for family in families for size, entry in read_sizes(family).items()}
+    if name not in known:
+        raise no_such_model(name, list(known))
+    counted = known[name]
+    (parameters, channels), (same, as_many) = (class_branches(counted["head"], n) for n in (classes, CLASSES))
+    return Counts(name, classes, counted["parameters"] + parameters - same, counted["norms"] + channels - as_many)
+
+
+def class_branches(head: Sequence[int], classes: int) -> tuple[int, int]:
+    """Parameters and BatchNorm channels of what alone depends on the number of classes.
+
+    On each level of the head two 3x3 convolutions with BatchNorm and a 1x1 convolution with bias (nn/head.py).
+
+    Args:
+        head: channels of the levels.
+        classes: the number of them.
+    """
+    width = max(head[0], min(classes, 100))
+    parameters = sum(9 * width * (level + width) + 4 * width + (width + 1) * classes for level in head)
+    return parameters, 2 * width * len(head)
+
+
+def no_such_model(name: str, known: Sequence[str]) -> ConfigError:
+    """The error about a name that is neither a model nor a checkpoint."""
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return ConfigError(f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt file.")
