@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from visiontrain.distributed import _appointment, choose_device
+from visiontrain.distributed import choose_device
 from visiontrain.errors import ConfigError, RankLost
+from visiontrain.meeting import appointment
 from visiontrain.place import Place
 
 
@@ -68,7 +69,7 @@ def meet(store, size, timeout=30):
 
     def come(rank):
         try:
-            names[rank] = _appointment(store.clone(), here(rank, size), timeout)
+            names[rank] = appointment(store.clone(), here(rank, size), timeout)
         except RankLost as error:
             names[rank] = error
 
@@ -92,15 +93,15 @@ def test_every_meeting_has_a_name_of_its_own(store):
 
 
 def test_a_meeting_that_rank_0_left_half_way_is_not_joined(store):
-    alone = _try(lambda: _appointment(store.clone(), here(0, 3), 0.1))
+    alone = _try(lambda: appointment(store.clone(), here(0, 3), 0.1))
     assert "rank 1, 2 did not come" in str(alone)
     names = meet(store, 3)
     assert len(set(names)) == 1 and isinstance(names[0], str)
 
 
 def test_who_waits_for_rank_0_in_vain_says_so(store):
-    _try(lambda: _appointment(store.clone(), here(0, 2), 0.1))
-    assert "rank 0 did not come" in str(_try(lambda: _appointment(store.clone(), here(1, 2), 0.2)))
+    _try(lambda: appointment(store.clone(), here(0, 2), 0.1))
+    assert "rank 0 did not come" in str(_try(lambda: appointment(store.clone(), here(1, 2), 0.2)))
 
 
 def _try(call):
