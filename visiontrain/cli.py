@@ -93,7 +93,6 @@ def _train(words: list[str]) -> int:
 def _val(words: list[str]) -> int:
     config = parse_words(ValConfig, words)
     from visiontrain import api
-    from visiontrain.distributed import place
     from visiontrain.evaluation.validation import scores_table
     from visiontrain.record.files import plain
 

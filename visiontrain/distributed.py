@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from visiontrain.errors import ConfigError, RankLost, VisionTrainError
+from visiontrain.meeting import appointment, meeting_place
 from visiontrain.memory import is_out_of_memory
 from visiontrain.place import Place, devices_of, place, stop_with_launcher
 
@@ -342,8 +342,8 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     span = timedelta(seconds=timeout)
     try:
-        lasting = _meeting_place(here, span)
-        store = dist.PrefixStore(_appointment(lasting, here, timeout), lasting)
+        lasting = meeting_place(here, span)
+        store = dist.PrefixStore(appointment(lasting, here, timeout), lasting)
         dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=span)
     except RuntimeError as error:
         raise RankLost(
@@ -411,43 +411,6 @@ def _is_of_the_network(error: RuntimeError) -> bool:
     if isinstance(error, VisionTrainError) or is_out_of_memory(error):
         return False
     return isinstance(error, dist.DistError) or "gloo" in str(error)
-
-
-def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:
-    """The elastic launcher's store, which outlives a rank, where there is one; else rank 0 keeps it."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        store, _, _ = next(iter(dist.rendezvous("env://", timeout=timeout)))
-        return store
-    return dist.TCPStore(here.address, here.port, here.size, here.rank == 0, timeout)
-
-
-def _appointment(store: dist.Store, here: Place, timeout: float) -> str:
-    """A name that all ranks of this meeting know and none before had: a launcher's store still holds what ranks of an earlier
-    attempt put there, their addresses for one.
-
-    Rank 0 makes it. An open one that is never closed was made by a rank 0 that is gone; the others change to the next.
-    """
-    end, said = time.monotonic() + timeout, ""
-    if here.rank == 0:
-        said = uuid4().hex
-        store.set("open", said)
-        while not store.check([f"{said}/{rank}" for rank in range(1, here.size)]):
-            if time.monotonic() > end:
-                missing = [rank for rank in range(1, here.size) if not store.check([f"{said}/{rank}"])]
-                raise RankLost(f"rank {', '.join(map(str, missing))} did not come")
-            time.sleep(0.02)
-        store.set("open", "")
-        store.set(f"{said}/closed", "")
-        return said
-    while not (said and store.check([f"{said}/closed"])):
-        name = store.get("open").decode()
-        if name and name != said:
-            said = name
-            store.set(f"{said}/{here.rank}", "")
-        if time.monotonic() > end:
-            raise RankLost("rank 0 did not come")
-        time.sleep(0.02)
-    return said
 
 
 _RUNS = itertools.count(1)
