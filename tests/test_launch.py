@@ -158,6 +158,7 @@ def test_one_rank_is_asked_to_stop_and_all_do(settings, tmp_path, family):
 def test_this_process_is_asked_to_stop_and_all_ranks_do(settings, tmp_path, family, capsys):
     from visiontrain import api
 
+    settings["workers"] = 1  # their processes have to go as well
     stop = Watch(window=2, act=lambda ranks: os.kill(os.getpid(), signal.SIGTERM))
     original = api.run_training
     with pytest.MonkeyPatch.context() as patch:
@@ -207,7 +208,9 @@ def test_ranks_of_torchrun_are_guests(settings, tmp_path, family):
 
 def test_when_the_parent_is_killed_nothing_is_left_but_a_checkpoint(settings, tmp_path, family):
     script = tmp_path / "no guard.py"  # as people write them
-    script.write_text(f"from visiontrain import YOLO\nYOLO('yolov8n').train(**{ {**settings, 'epochs': 500}!r})\n")
+    script.write_text(
+        f"from visiontrain import YOLO\nYOLO('yolov8n').train(**{ {**settings, 'epochs': 500, 'workers': 1}!r})\n"
+    )
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     updates = tmp_path / "run" / "updates.jsonl"
     deadline = time.monotonic() + 240
