@@ -4,7 +4,7 @@
     sudo python tools/two_hosts.py parts=equal,bytes        some of it
     sudo python tools/two_hosts.py parts=cut meet=b how=loss
 
-Linux, root and iproute2 (``ip``; ``tc`` for how=loss) are needed. Each host has a name and an address of its own and starts
+Linux, root and iproute2 (``ip``) are needed. Each host has a name and an address of its own and starts
 ``torchrun --nnodes 2 -m visiontrain train``; gloo goes over the cable. The parts:
 
 equal   one process, then two hosts, the same settings: images of each update, losses, weights and metrics side by side.
@@ -125,7 +125,7 @@ def main(words: Sequence[str]) -> int:
     for name, value, known in [("how", own["how"], CUTS), *(("parts", part, PARTS) for part in parts)]:
         if value not in known:
             return cannot(f"{name}={value}: there are {', '.join(known)}")
-    if missing := what_is_missing(own["how"]):
+    if missing := what_is_missing():
         return cannot(missing)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit("stopped"))

@@ -87,8 +87,8 @@ def unplugged(a: Host, b: Host) -> None:
 
 def swallowed(a: Host, b: Host) -> None:
     """the cable swallows everything"""
-    for host in (a, b):
-        _shell("tc", "-n", host.space, "qdisc", "add", "dev", "eth0", "root", "netem", "loss", "100%")
+    for host, other in ((a, b), (b, a)):  # what is sent is for nobody's card
+        host.ip("neighbour", "replace", other.address, "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
 
 
 def power_lost(a: Host, b: Host) -> None:
@@ -101,20 +101,18 @@ def mend(a: Host, b: Host) -> None:
     """The cable as it was."""
     for host in (a, b):
         host.ip("link", "set", "eth0", "up")
-        with suppress(subprocess.CalledProcessError):
-            _shell("tc", "-n", host.space, "qdisc", "delete", "dev", "eth0", "root")
+        host.ip("neighbour", "flush", "dev", "eth0", "nud", "all")
 
 
 CUTS: dict[str, Callable[[Host, Host], None]] = {"down": unplugged, "loss": swallowed, "kill": power_lost}
 
 
-def what_is_missing(how: str) -> str:
-    """Why two hosts and this way of cutting cannot be had here, or nothing."""
+def what_is_missing() -> str:
+    """Why two hosts cannot be had here, or nothing."""
     if sys.platform != "linux":
         return "network namespaces are Linux's"
-    tools = ["ip", "unshare", "sysctl", *(["tc"] if how == "loss" else [])]
-    if absent := [name for name in tools if not shutil.which(name)]:
-        return f"{' and '.join(absent)} not found; install iproute2 (ip, tc), util-linux (unshare) and procps (sysctl)"
+    if absent := [name for name in ("ip", "unshare", "sysctl") if not shutil.which(name)]:
+        return f"{' and '.join(absent)} not found; install iproute2 (ip), util-linux (unshare) and procps (sysctl)"
     if os.geteuid():
         return "it makes network namespaces, which takes root; run it with sudo"
     tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True)
