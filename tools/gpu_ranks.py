@@ -174,7 +174,7 @@ def statistics(ranks: Ranks, size: int = SIZE) -> str:
             (layer.running_mean, whole.running_mean),
             (layer.running_var, whole.running_var),
         ]
-        gap = max(float((a - b).norm() / b.norm()) for a, b in pairs if len(b))
+        gap = max(relative(a.detach(), b.detach()) for a, b in pairs if len(b))
         gap = max(ranks.gather(gap))
         assert gap <= limit, (dtype, gap)
         told.append(f"{str(dtype).removeprefix('torch.')} {gap:.1e}")

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.sizes import CLASSES, counts_of
-from visiontrain.errors import DataError
+from visiontrain.errors import ConfigError, DataError
+from visiontrain.place import devices_of, place
+from visiontrain.record.wire import home, told_home
 from visiontrain.training.footprint import Footprint
 from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
@@ -171,12 +173,45 @@ def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
 
 
 def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
-    """Train with settings that are checked already."""
+    """Train with settings that are checked already: here, or as a rank on each of several devices of this machine."""
     calm_threads()
-    from visiontrain.training.run import train as train_detector
+    with told_home() as tell:
+        devices, max_restarts = _ranks_to_start(config)
+        if devices:
+            from visiontrain.launch import launch
 
-    result = train_detector(config, callbacks)
+            result = launch(config, devices, max_restarts, callbacks)
+        else:
+            from visiontrain.training.run import train as train_detector
+
+            result = train_detector(config, callbacks)
+            tell(result)
     return Run(result.folder, Metrics(result.metrics), result.outcome, result.per_class)
+
+
+def _ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
+    """The devices to start ranks on, and how often to start them again; none for one device, or where a launcher did it."""
+    if place().size > 1:
+        if "max_restarts" in config.given and home() is None:
+            raise ConfigError(
+                f"max_restarts={config.max_restarts}: another launcher started these ranks; tell it, for example with "
+                f"torchrun --max-restarts={config.max_restarts}, and leave it out here"
+            )
+        return [], 0
+    settings = config
+    if config.resume and not {"device", "max_restarts"} <= config.given:
+        from visiontrain.training.resume import resume
+
+        settings = resume(config).config
+    devices = devices_of(settings.device)
+    if len(devices) > 1:
+        return devices, settings.max_restarts
+    if "max_restarts" in config.given and config.max_restarts:
+        raise ConfigError(
+            f"max_restarts={config.max_restarts}: starts the ranks of several devices again when one is lost, and device="
+            f"{settings.device} is one. Leave it out; a run that was killed goes on with resume=true."
+        )
+    return [], 0
 
 
 def run_validation(config: ValConfig) -> Evaluation:

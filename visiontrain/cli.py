@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,7 @@ from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, VisionTrainError
+from visiontrain.place import Place, place
 
 _HELP = {"-h", "--help", "help"}
 _INTERRUPTED = 130
@@ -35,11 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return VisionTrainError.exit_code
     except VisionTrainError as error:
-        print(f"visiontrain: {error}", file=sys.stderr)
+        _tell(error)
         return error.exit_code
     except KeyboardInterrupt:
         print("visiontrain: interrupted", file=sys.stderr)
         return _INTERRUPTED
+
+
+def _tell(error: VisionTrainError) -> None:
+    """Print an error once: of one that several ranks have, the first tells; one that came before they met, each host."""
+    try:
+        here = place()
+    except ConfigError:
+        here = Place()
+    teller = error.told_by if error.told_by is not None else here.rank - here.local
+    if here.rank == teller:
+        who = f"rank {here.rank} ({platform.node()}): " if here.rank else ""
+        print(f"visiontrain: {who}{error}", file=sys.stderr)
 
 
 def _run(words: list[str]) -> int:

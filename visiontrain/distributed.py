@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -20,49 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from visiontrain.errors import ConfigError, RankLost, VisionTrainError
 from visiontrain.memory import is_out_of_memory
+from visiontrain.place import Place, devices_of, place, stop_with_launcher
 
 T = TypeVar("T")
 
 TIMEOUT = 600.0  # seconds that a rank waits for another
 BEAT = 1.0  # seconds between two signs of life
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a launcher put this process: ``rank`` of ``size``, ``local`` of ``local_size`` on this host.
-
-    ``bound``: the launcher shows each process its own accelerator alone.
-    """
-
-    rank: int = 0
-    size: int = 1
-    local: int = 0
-    local_size: int = 1
-    address: str = ""
-    port: int = 0
-    bound: bool = False
-
-
-def place(environment: Mapping[str, str] = os.environ) -> Place:
-    """Read it from the environment, of torchrun or of a Slurm step with several tasks; alone where there is neither.
-
-    Raises:
-        ConfigError: the environment contradicts itself.
-    """
-    if "RANK" in environment and "WORLD_SIZE" in environment:
-        return _checked(
-            Place(
-                rank=int(environment["RANK"]),
-                size=int(environment["WORLD_SIZE"]),
-                local=int(environment.get("LOCAL_RANK", 0)),
-                local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)),
-                address=environment.get("MASTER_ADDR", ""),
-                port=int(environment.get("MASTER_PORT", 0)),
-            )
-        )
-    if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
-        return _checked(_slurm(environment))
-    return Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +122,18 @@ class Ranks:
             raise result[1]
         return result[0]
 
+    def remember(self, name: str, value: str) -> None:
+        """Keep a word for the ranks that a launcher starts in place of these, should one of them be lost."""
+        if self.group is not None:
+            self.group.memory.set(name, value)
+
+    def recall(self, name: str) -> str:
+        """What earlier ranks of this run kept, or nothing."""
+        if self.group is None or not self.group.memory.check([name]):
+            return ""
+        word: str = self.group.memory.get(name).decode()
+        return word
+
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Keep gradients local in forward and backward."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
@@ -172,9 +149,13 @@ class Group:
         store: shared by all ranks.
         rank, size: of this process.
         timeout: seconds that a rank waits for another.
+        memory: what stands in it outlives the ranks, where a launcher starts them again.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: float) -> None:
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: float, memory: dist.Store | None = None
+    ) -> None:
+        self.memory = memory if memory is not None else store
         self.rank, self.size, self.timeout = rank, size, timeout
         self.collectives = 0
         self.hosts: list[str] = [""] * size
@@ -270,6 +251,17 @@ class Group:
         with suppress(RuntimeError):
             self._ask(tell)
 
+    def teller(self, words: str) -> int:
+        """The rank that tells a person why this one ends: rank 0, if it ends for the same reason."""
+
+        def as_rank_0() -> bool:
+            return self._comes("bye/0", 2.0) and self._store.get("bye/0").decode() == words
+
+        if self.rank > 0:
+            with suppress(RuntimeError):
+                return 0 if self._ask(as_rank_0) else self.rank
+        return self.rank
+
     def who(self, rank: int) -> str:
         """A rank with its host and process."""
         return f"rank {rank} ({self.hosts[rank]})" if self.hosts[rank] else f"rank {rank}"
@@ -305,9 +297,9 @@ class Group:
             raise failed[0]
         return answer[0]
 
-    def _comes(self, key: str) -> bool:
+    def _comes(self, key: str, wait: float = BEAT) -> bool:
         """Is the key there, now or in a moment?"""
-        until = time.monotonic() + BEAT
+        until = time.monotonic() + wait
         while not (there := self._store.check([key])) and time.monotonic() < until:
             time.sleep(0.05)
         return there
@@ -342,6 +334,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
         RankLost: a rank did not come.
     """
     here = place()
+    stop_with_launcher()
     cpu = torch.device("cpu")
     if here.size == 1:
         yield Ranks(cpu)
@@ -349,14 +342,16 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     span = timedelta(seconds=timeout)
     try:
-        store = _meeting_place(here, span)
+        lasting = _meeting_place(here, span)
+        store = dist.PrefixStore(_appointment(lasting, here, timeout), lasting)
         dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=span)
     except RuntimeError as error:
         raise RankLost(
             f"rank {here.rank} of {here.size} could not join the others at {here.address}:{here.port} within {timeout:g} s "
             f"({_in_a_line(error)}). Is the address reachable from this host, and were all ranks started?"
         ) from error
-    group = Group(dist.PrefixStore("visiontrain", store), here.rank, here.size, timeout)
+    memory = dist.PrefixStore(f"run {next(_RUNS)} of this process", lasting)
+    group = Group(dist.PrefixStore("visiontrain", store), here.rank, here.size, timeout, memory)
     ranks = Ranks(cpu, here.rank, here.size, here, group)
     try:
         group.hosts = ranks.gather(f"host {socket.gethostname()}, process {os.getpid()}")
@@ -364,18 +359,16 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
         ranks.gather(None)  # nobody leaves while another still needs the store
         dist.destroy_process_group()
     except BaseException as error:
-        group.farewell(f"{type(error).__name__}: {error}")
+        words = f"{type(error).__name__}: {error}"
+        group.farewell(words)
+        if isinstance(error, VisionTrainError) and error.told_by is None:
+            error.told_by = group.teller(words)
         raise
     finally:
         group.close()
 
 
-def devices_of(name: str) -> list[str]:
-    """The devices that ``device=`` lists, as words; one for one rank."""
-    return [word.strip() for word in name.split(",")]
-
-
-def choose_device(name: str, here: Place = Place()) -> torch.device:
+def choose_device(name: str, here: Place = ALONE.place) -> torch.device:
     """The device of this rank that ``device=`` means: auto, cpu, cuda, cuda:N or N, or a list with one for each rank.
 
     Raises:
@@ -393,8 +386,10 @@ def choose_device(name: str, here: Place = Place()) -> torch.device:
         if not count and name == "auto":
             return torch.device("cpu")
         name = "cuda:0" if here.bound and count == 1 else f"cuda:{here.local}"
-    if name == "auto":
+    elif name == "auto":
         return torch.device("cuda", 0) if count else torch.device("cpu")
+    elif here.local_size > 1 and name != "cpu" and not here.bound:
+        raise ConfigError(f"device={name}: one device for {here.local_size} ranks on this host; give a list, or auto")
     device = torch.device(f"cuda:{name}" if name.isdecimal() else name)
     if device.type != "cuda":
         return device
@@ -426,38 +421,33 @@ def _meeting_place(here: Place, timeout: timedelta) -> dist.Store:
     return dist.TCPStore(here.address, here.port, here.size, here.rank == 0, timeout)
 
 
-def _checked(found: Place) -> Place:
-    if not (0 <= found.rank < found.size and 0 <= found.local < found.local_size):
-        raise ConfigError(f"the launcher's environment is wrong: rank {found.rank} of {found.size}")
-    if found.size > 1 and not (found.address and found.port):
-        raise ConfigError("the launcher's environment lacks MASTER_ADDR or MASTER_PORT: where the ranks meet")
-    return found
+def _appointment(store: dist.Store, here: Place, timeout: float) -> str:
+    """A name that all ranks of this meeting know and none before had: a launcher's store still holds what ranks of an earlier
+    attempt put there, their addresses for one.
+
+    Rank 0 makes it. An open one that is never closed was made by a rank 0 that is gone; the others change to the next.
+    """
+    end, said = time.monotonic() + timeout, ""
+    if here.rank == 0:
+        said = uuid4().hex
+        store.set("open", said)
+        while not store.check([f"{said}/{rank}" for rank in range(1, here.size)]):
+            if time.monotonic() > end:
+                missing = [rank for rank in range(1, here.size) if not store.check([f"{said}/{rank}"])]
+                raise RankLost(f"rank {', '.join(map(str, missing))} did not come")
+            time.sleep(0.02)
+        store.set("open", "")
+        store.set(f"{said}/closed", "")
+        return said
+    while not (said and store.check([f"{said}/closed"])):
+        name = store.get("open").decode()
+        if name and name != said:
+            said = name
+            store.set(f"{said}/{here.rank}", "")
+        if time.monotonic() > end:
+            raise RankLost("rank 0 did not come")
+        time.sleep(0.02)
+    return said
 
 
-def _slurm(environment: Mapping[str, str]) -> Place:
-    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
-    job = int(environment.get("SLURM_JOB_ID", 0))
-    counts = environment.get("SLURM_STEP_TASKS_PER_NODE", environment["SLURM_STEP_NUM_TASKS"])
-    return Place(
-        rank=int(environment["SLURM_PROCID"]),
-        size=int(environment["SLURM_STEP_NUM_TASKS"]),
-        local=int(environment.get("SLURM_LOCALID", 0)),
-        local_size=_tasks_per_node(counts)[int(environment.get("SLURM_NODEID", 0))],
-        address=environment.get("MASTER_ADDR") or first_host(nodes),
-        port=int(environment.get("MASTER_PORT") or 20000 + job % 20000),
-        bound=True,
-    )
-
-
-def _tasks_per_node(text: str) -> list[int]:
-    """``2(x3),1`` -> [2, 2, 2, 1]."""
-    found: list[int] = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        found += [int(count)] * int(times or 1)
-    return found
-
-
-def first_host(nodes: str) -> str:
-    """The first name of a Slurm node list: ``gpu[03-05,09],cpu1`` -> ``gpu03``."""
-    head = re.match(r"([^,\[]*)(?:\[(\d+))?", nodes)
-    return (head[1] + (head[2] or "")) if head else ""
+_RUNS = itertools.count(1)

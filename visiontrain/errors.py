@@ -7,6 +7,7 @@ class VisionTrainError(Exception):
     """Something a person can put right; the message says what, where and how."""
 
     exit_code = 1
+    told_by: int | None = None  # the rank that tells it, where several have it
 
 
 class ConfigError(VisionTrainError, ValueError):
@@ -53,6 +54,10 @@ class RankLost(VisionTrainError, RuntimeError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class RankFailed(VisionTrainError, RuntimeError):
+    """A rank that this process started ended with an error that nobody foresaw; its traceback is in the message."""
 
 
 class Interrupted(VisionTrainError):

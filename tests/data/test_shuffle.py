@@ -70,7 +70,7 @@ def test_it_looks_shuffled(epoch):
     rises = np.diff(order) > 0
     assert abs(rises.mean() - 1 / 2) < 5 * np.sqrt(1 / 12 / N)  # descents: variance (N + 1) / 12
     assert (np.diff(order) == 1).sum() <= 8  # Poisson with mean 1
-    for lag in (1, 2, 223, 224, 225, 448):  # 224 is the length of a side
+    for lag in (1, 2, 223, 224, 225, 448):  # 224 is the side
         assert abs(np.corrcoef(order[:-lag], order[lag:])[0, 1]) < 5 / np.sqrt(N)
 
 

@@ -11,7 +11,8 @@ from checks.toys import about_to_begin
 from laws.toys import Toy, cut, flat, full_precision, gradient_by_hand, reach_of, relative
 from ranks import run_on_ranks
 
-from visiontrain.errors import TrainingStopped
+from visiontrain.distributed import _is_of_the_network
+from visiontrain.errors import RankLost, TrainingStopped
 from visiontrain.losses import LossSum, Term
 from visiontrain.training.reduction import Reduction, wrapped
 from visiontrain.training.run import micro_batches
@@ -70,7 +71,7 @@ def not_finite_on_rank_1(rank):
 def sent_by(ranks, forward_inside):
     """Elements of gradient that go through all_reduce for two micro-batches whose backward passes keep local."""
     world, count = Toy(), 0
-    model, reduce = wrapped(world.model(), ranks), dist.all_reduce
+    model, reduce = wrapped(world.model(), ranks, set()), dist.all_reduce
 
     def counted(tensor, *arguments, **named):
         nonlocal count
@@ -122,3 +123,12 @@ def test_sums_means_and_ratios_are_those_of_one_process_and_what_one_rank_meets_
         assert (gradient, reason) == (None, "non-finite loss"), "one rank's loss is everybody's"
         assert torch.equal(weights, flat(Toy().model().parameters())), "and nothing was changed"
         assert sent == [0, 2], "no_sync around the backward pass alone keeps nothing back"
+
+
+def test_only_a_collective_that_failed_is_taken_for_a_lost_rank():
+    """Inside a reduction others may be gone; a mistake of the model's own stays one."""
+    gloo = "[/__w/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:34732"
+    for error in (RuntimeError(gloo), dist.DistBackendError("NCCL error")):
+        assert _is_of_the_network(error)
+    for error in (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RankLost("rank 1 ended", (1,))):
+        assert not _is_of_the_network(error)

@@ -69,7 +69,7 @@ def test_sync_in_a_plan():
     )
     assert plan.facts()["normalisation"] == {"norm": "sync", "reason": "norm=sync", "start": ""}
     few = run_plan(build(PlanConfig, {"ranks": 4, "batch": 8, "images": 800})).sentences()[-1]
-    assert few.startswith("BatchNorm sees 2 images at a time") and few.endswith(
+    assert few.startswith("BatchNorm (norm=auto: from scratch) sees 2 images at a time on each rank;") and few.endswith(
         "norm=sync takes them over the 8 images of all ranks."
     )
     assert "norm=sync" not in run_plan(build(PlanConfig, {"batch": 2, "images": 800})).sentences()[-1]

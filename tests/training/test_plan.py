@@ -243,7 +243,7 @@ def test_batchnorm_is_named_where_micro_batches_are_small():
 def test_bn03_few_images_for_batchnorm_are_said_with_the_remedies():
     """Known failure BN-03; and accumulation must not be taken for one of them."""
     told = plan_of(batch=8, ranks=2).sentences()[-1]
-    assert "BatchNorm sees 4 images at a time; no accumulation changes that." in told
+    assert "sees 4 images at a time on each rank; no accumulation changes that." in told
     assert "norm=group" in told and "norm=frozen" in told and "checkpoint" in told
     assert "sees 1 image at" in plan_of(batch=1, nbs=1).sentences()[-1]  # one pass per update: as few
     assert "norm=group" not in plan_of(batch=6).sentences()[-1]

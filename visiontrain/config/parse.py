@@ -20,7 +20,7 @@ from visiontrain.config.schema import (
     check,
     unknown,
 )
-from visiontrain.config.values import leaves_of
+from visiontrain.config.values import Leaf, leaves_of
 from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -65,6 +65,21 @@ def parse_keywords(settings: type[Settings], keywords: Mapping[str, Any]) -> Set
     for name, value in keywords.items():
         given.add(name, value, f"{name}={value!r}")
     return _finish(settings, given, "")
+
+
+def words_of(config: TrainConfig) -> list[str]:
+    """The words that ``parse_words`` reads to the same settings: those given, and any that differ from the default."""
+    leaves = leaves_of(type(config))
+    values = {n: v for n, v in config.leaves().items() if n in config.given or v != leaves[n].default}
+    return [f"{name}={_word(leaves[name], value)}" for name, value in values.items()]
+
+
+def _word(leaf: Leaf, value: Any) -> str:
+    """Exact where ``show`` rounds, and quoted, for blanks at an end and for quotes."""
+    if isinstance(value, str):
+        return f"'{value}'"
+    special = [word for word, meaning in leaf.meta["words"].items() if meaning == value]
+    return special[0] if special else repr(value)
 
 
 def _finish(settings: type[Settings], given: _Given, prefix: str) -> Settings:

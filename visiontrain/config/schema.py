@@ -11,19 +11,25 @@ from typing import Any, TypeVar
 
 from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting
 from visiontrain.errors import ConfigError
+from visiontrain.place import devices_of
 
 AUTO = -1  # what batch=auto is until the device is known
 
 
 def _device_problem(value: str) -> str:
-    text = value.strip().lower()
-    if re.fullmatch(r"auto|cpu|cuda|(cuda:)?\d+", text):
-        return ""
-    if "," in text:
-        return "this version trains on one device; choose one, for example device=0"
-    if text.split(":")[0] == "mps":
+    words = devices_of(value.lower())
+    if "mps" in [word.split(":")[0] for word in words]:
         return "visiontrain was never run on mps; use device=cpu"
-    return "must be auto, cpu, cuda, cuda:N or N"
+    if len(words) == 1:
+        return "" if re.fullmatch(r"auto|cpu|cuda|(cuda:)?\d+", words[0]) else "must be auto, cpu, cuda, cuda:N or N"
+    numbers = [word.removeprefix("cuda:") for word in words]
+    if set(words) == {"cpu"} or (all(number.isdecimal() for number in numbers) and len(set(numbers)) == len(numbers)):
+        return ""
+    return "as a list takes different CUDA devices, for example 0,1, or cpu,cpu"
+
+
+def _one_device_problem(value: str) -> str:
+    return "works on one device; choose one, for example device=0" if "," in value else _device_problem(value)
 
 
 def _imgsz_problem(value: int) -> str:
@@ -166,11 +172,16 @@ class TrainConfig(_Checked):
         False, "keep fewer activations and compute them again in the backward pass: less memory, more time"
     )
     imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
-    device: str = setting("auto", "auto, cpu, cuda, cuda:N or N", check=_device_problem)
+    device: str = setting(
+        "auto", "auto, cpu, cuda, cuda:N or N; several, as 0,1 or cpu,cpu, are a rank each", check=_device_problem
+    )
     workers: int = setting(
         -1, "loader processes of each rank; auto: its share of the cores, at most 8; 0: none", low=0, words={"auto": -1}
     )
     timeout: float = setting(600.0, "seconds that a rank waits for the others before it gives the run up", above=0)
+    max_restarts: int = setting(
+        0, "with several devices: how often all ranks start again, from the last checkpoint, after one was lost", low=0
+    )
     seed: int = setting(0, "seed of weights, order and augmentation", low=0, high=2**32 - 1)
     deterministic: bool | None = setting(
         None, "bit-equal runs; auto: on the CPU; on CUDA it costs speed", words={"auto": None}
@@ -206,7 +217,7 @@ class ValConfig(_Checked):
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
     batch: int = _like(TrainConfig, "batch", words={}, help="images per forward pass")
     imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
-    device: str = _like(TrainConfig, "device")
+    device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")
     scoring: ScoringConfig = group(ScoringConfig, "Scoring")
@@ -253,7 +264,7 @@ class CheckConfig(_Checked):
     reduce: str = _like(TrainConfig, "reduce")
     checkpoint_blocks: bool = _like(TrainConfig, "checkpoint_blocks")
     imgsz: int = _like(TrainConfig, "imgsz")
-    device: str = _like(TrainConfig, "device")
+    device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")
     seed: int = _like(TrainConfig, "seed")

@@ -9,7 +9,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-ROUNDS = 6  # even, so that the two halves end where they began
+ROUNDS = 6
 _WORD = 2**64 - 1
 
 Numbers = TypeVar("Numbers", int, np.ndarray)
@@ -18,8 +18,8 @@ Numbers = TypeVar("Numbers", int, np.ndarray)
 class Shuffle:
     """The numbers below ``n`` in another order: ``shuffle[position]`` for one position or an array of them.
 
-    A Feistel network on pairs of numbers, each below about the root of n; what lands at n or above goes through again
-    until it is below (cycle walking), so that below n every number comes once.
+    A Feistel network on pairs of numbers, each below ``side``, the root of n rounded up; what lands at n or above goes
+    through again until it is below (cycle walking), so that below n every number comes once.
 
     Args:
         entropy: of the keys; whole numbers from 0.
@@ -27,13 +27,12 @@ class Shuffle:
 
     Source:
         Luby and Rackoff, How to Construct Pseudorandom Permutations, SIAM J. Comput. 17, 1988.
-        Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002, ia.cr/2001/012, for sides of any length.
+        Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002, ia.cr/2001/012: sides of any length, cycle walking.
     """
 
     def __init__(self, entropy: Sequence[int], n: int) -> None:
         self.n = n
-        side = math.isqrt(n - 1) + 1
-        self.sides = side, -(-n // side)
+        self.side = math.isqrt(n - 1) + 1
         self.keys = [int(key) for key in np.random.SeedSequence(entropy).generate_state(ROUNDS, np.uint64)]
 
     def __len__(self) -> int:
@@ -69,12 +68,10 @@ class Shuffle:
 
     def _turn(self, number: Numbers) -> Numbers:
         """A permutation of all pairs: each round adds to one half a hash of the other."""
-        side, other = self.sides
-        left, right = number % side, number // side
+        left, right = number % self.side, number // self.side
         for key in self.keys:
-            left, right = right, (left + (_mixed(right ^ key) >> 16)) % side
-            side, other = other, side
-        return left + side * right
+            left, right = right, (left + (_mixed(right ^ key) >> 16)) % self.side
+        return left + self.side * right
 
 
 def _mixed(word: Numbers) -> Numbers:

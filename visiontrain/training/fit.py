@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -37,7 +38,8 @@ def fit(job: Job) -> str:
                 return "stopped early"
     except Stop:
         job.tick()
-        checkpoint(job, "interrupted")
+        with suppress(RankLost):  # nobody leaves while rank 0 writes: a launcher soon ends those who are left
+            job.ranks.first(lambda: checkpoint(job, "interrupted"))
         raise
     except RankLost as error:
         job.tick()

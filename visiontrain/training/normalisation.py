@@ -54,9 +54,15 @@ class Normalisation:
             return f"{told} in place of the checkpoint's {LAYERS[self.start]}: {kept} are kept."
         if self.norm == "group":
             return f"{told}, as in the checkpoint." if self.start else f"{told} in place of BatchNorm."
-        if images >= (WANTS_SENTENCE_BELOW if accumulate > 1 else FEW_BELOW):
+        if ranks > 1:
+            few = (
+                f"{told} sees {_images(seen)} at a time on each rank; no accumulation changes that. "
+                "Running statistics become their mean over the ranks."
+            )
+        elif images >= (WANTS_SENTENCE_BELOW if accumulate > 1 else FEW_BELOW):
             return ""
-        few = f"BatchNorm sees {_images(seen)} at a time; no accumulation changes that."
+        else:
+            few = f"BatchNorm sees {_images(seen)} at a time; no accumulation changes that."
         return few + (REMEDIES + _sync_remedy(images, ranks)) * (images < FEW_BELOW)
 
     def facts(self) -> dict[str, Any]:

@@ -96,9 +96,17 @@ def train(
         Interrupted: Ctrl-C or SIGTERM; last.pt has been written.
     """
     with joined(config.timeout) as ranks:
-        resumed = ranks.first(lambda: resume(config)) if config.resume else None
+        resumed = ranks.first(lambda: taken_up(config, ranks))
         setup = replace(prepare(resumed.config if resumed else config, resumed, ranks), statistics=statistics)
         return carry_out(setup, callbacks)
+
+
+def taken_up(config: TrainConfig, ranks: Ranks) -> Resumed | None:
+    """The run that ``resume`` names; or the same run, where a launcher starts its ranks again after one was lost."""
+    last = Path(ranks.recall("folder"), "weights", "last.pt")
+    if ranks.recall("folder") and last.is_file():
+        config = replace(config, resume=str(last))
+    return resume(config) if config.resume else None
 
 
 def carry_out(setup: Setup, callbacks: Sequence[Callable[[Event], None]]) -> RunResult:
@@ -134,10 +142,18 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
         return read_with_bar(description, "train"), read_with_bar(description, "val")
 
     setup = arrange(config, ranks, *ranks.first(read), resumed)
-    output = config.output
+    return replace(setup, folder=ranks.first(lambda: folder_of(config, resumed, ranks)))
+
+
+def folder_of(config: TrainConfig, resumed: Resumed | None, ranks: Ranks) -> Path:
+    """The folder of the run: that of the run that goes on, that of ranks which were lost before a checkpoint, or a new one."""
+    output, before = config.output, ranks.recall("folder")
     if resumed:
-        return replace(setup, folder=resumed.folder)
-    return replace(setup, folder=ranks.first(lambda: run_folder(output.project, output.name, output.exist_ok)))
+        folder = resumed.folder
+    else:
+        folder = Path(before) if before else run_folder(output.project, output.name, output.exist_ok)
+    ranks.remember("folder", str(folder.absolute()))
+    return folder
 
 
 def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: Index, resumed: Resumed | None) -> Setup:

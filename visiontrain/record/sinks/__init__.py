@@ -11,6 +11,7 @@ from visiontrain.record.sinks.csv import MetricsCsv
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 from visiontrain.record.sinks.jsonl import UpdatesJsonl
 from visiontrain.record.sinks.run_json import RunJson
+from visiontrain.record.wire import home
 
 SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
     "csv": MetricsCsv,
@@ -18,5 +19,5 @@ SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
     "run": RunJson,
     "pictures": PicturesSink,
     "plots": PlotsSink,
-    "console": lambda folder: Console(),
+    "console": lambda folder: home() or Console(),
 }
