@@ -2,9 +2,9 @@
 
     sudo python tools/two_hosts.py                          everything below
     sudo python tools/two_hosts.py parts=equal,bytes        some of it
-    sudo python tools/two_hosts.py parts=cut meet=b how=loss
+    sudo python tools/two_hosts.py parts=cut how=loss,dies-a meet=b
 
-Linux, root and iproute2 (``ip``; ``tc`` for how=loss) are needed. Each host has a name and an address of its own and starts
+Linux, root and iproute2 (``ip``) are needed. Each host has a name and an address of its own and starts
 ``torchrun --nnodes 2 -m visiontrain train``; gloo goes over the cable. The parts:
 
 equal   one process, then two hosts, the same settings: images of each update, losses, weights and metrics side by side.
@@ -13,10 +13,11 @@ cut     the cable is cut in the middle. Both sides must end by themselves, in bo
         with words that say what happened; last.pt holds the last window.
 resume  one process ends a copy of the cut run, two hosts the run; they must come to the weights of the uncut one, bit for bit.
 
-Own words: ``parts``, ``rdzv=c10d|static`` (how torchrun's agents meet), ``meet=a|b`` (on whose host; static: a), ``how`` the cable
-is cut: ``down`` (it is unplugged), ``loss`` (it swallows everything) or ``kill`` (host b loses power and is never heard again),
-``after`` (updates before the cut), ``tcp_retries``, ``images`` and ``folder`` (a new one). Every other word is a setting of train.
-Rank 0 is on host a. Both hosts see the same disk.
+Own words: ``parts``, ``rdzv=c10d|static`` (how torchrun's agents meet), ``meet=a|b`` (on whose host; static: a), ``how`` the hosts
+are cut off, one or several of ``down`` (the cable is unplugged), ``loss`` (it swallows everything), ``dies-a`` and ``dies-b`` (a
+host loses power and is never heard again), ``after`` (updates before the cut), ``tcp_retries``, ``images`` and ``folder`` (a new one).
+Every other word is a setting of train. Rank 0 is on host a, and so is the folder of the runs: host b sees none of it. Pictures
+must be at the same place on both.
 
 torchrun's agents have no timeout of their own on a store that does not answer: the agent on the far side of the cut ends when TCP
 gives up. With Linux's net.ipv4.tcp_retries2=15 that is after a quarter of an hour, with tcp_retries=6, as here, after half a minute.
@@ -75,6 +76,10 @@ class Bench:
     folder: Path
     wrong: list[str]
 
+    @property
+    def ways(self) -> list[str]:
+        return self.own["how"].split(",")
+
     def check(self, good: bool, sentence: str) -> None:
         print(("  ok    " if good else "  WRONG ") + sentence, flush=True)
         if not good:
@@ -121,11 +126,10 @@ def main(words: Sequence[str]) -> int:
     """Run the parts; 0 where all is as it must be, 1 where something is wrong, 2 where it cannot run here."""
     given = dict(word.split("=", 1) for word in words)
     own = {name: given.pop(name, default) for name, default in OWN.items()}
-    parts = own["parts"].split(",")
-    for name, value, known in [("how", own["how"], CUTS), *(("parts", part, PARTS) for part in parts)]:
-        if value not in known:
-            return cannot(f"{name}={value}: there are {', '.join(known)}")
-    if missing := what_is_missing(own["how"]):
+    for name, known in (("how", CUTS), ("parts", PARTS)):
+        if strange := [word for word in own[name].split(",") if word not in known]:
+            return cannot(f"{name}={strange[0]}: there are {', '.join(known)}")
+    if missing := what_is_missing():
         return cannot(missing)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit("stopped"))
@@ -135,7 +139,7 @@ def main(words: Sequence[str]) -> int:
         data = {"data": str(some_shapes(folder, int(own["images"])))}
         bench = Bench(hosts, own, SETTINGS | data | given, folder, [])
         print(f"{hosts[0].name} ({hosts[0].address}) and {hosts[1].name} ({hosts[1].address}); logs and runs: {folder}")
-        for part in parts:
+        for part in own["parts"].split(","):
             PARTS[part](bench)
     print(f"{len(bench.wrong)} of the checks failed" if bench.wrong else "all checks passed")
     return bool(bench.wrong)
@@ -217,20 +221,21 @@ class Ended:
 
 
 def cut(bench: Bench) -> None:
-    """The cable is cut: what both sides say, what is left, and how it goes on."""
-    how, name, after = bench.own["how"], f"cut-{bench.own['how']}", int(bench.own["after"])
-    print(
-        f"cut: {CUTS[how].__doc__} after {after} updates; agents meet on host-{bench.own['meet']} ({bench.own['rdzv']})"
-    )
-    processes = bench.together(bench.words(name), name)
-    run = bench.folder / name
-    while len(lines(run / "updates.jsonl")) < after:
-        if any(process.poll() is not None for process in processes):
-            bench.finish(processes, name)
-        time.sleep(0.05)
-    CUTS[how](*bench.hosts)
-    judge_the_cut(bench, how_they_ended(bench, processes), name)
-    mend(*bench.hosts)
+    """The hosts are cut off from each other: what both sides say, and what is left."""
+    for how in bench.ways:
+        print(
+            f"cut: {CUTS[how].__doc__} after {bench.own['after']} updates; agents meet by {bench.own['rdzv']} on "
+            f"host-{bench.own['meet']}, timeout={bench.settings['timeout']}"
+        )
+        name = f"cut-{how}"
+        processes = bench.together(bench.words(name), name)
+        while len(lines(bench.folder / name / "updates.jsonl")) < int(bench.own["after"]):
+            if any(process.poll() is not None for process in processes):
+                bench.finish(processes, name)
+            time.sleep(0.05)
+        CUTS[how](*bench.hosts)
+        judge(bench, how, how_they_ended(bench, processes))
+        mend(*bench.hosts)
 
 
 def how_they_ended(bench: Bench, processes: Sequence[subprocess.Popen[bytes]]) -> list[Ended]:
@@ -251,36 +256,43 @@ def how_they_ended(bench: Bench, processes: Sequence[subprocess.Popen[bytes]]) -
     return found
 
 
-def judge_the_cut(bench: Bench, sides: Sequence[Ended], name: str) -> None:
+def judge(bench: Bench, how: str, sides: Sequence[Ended]) -> None:
     """What both sides said, and whether the last window is on disk."""
-    for host, side in zip(bench.hosts, sides, strict=True):
-        said = [line for line in lines(bench.log(name, host)) if line.startswith("visiontrain: ")]
+    run, dead = bench.folder / f"cut-{how}", how[-1] if how.startswith("dies") else ""
+    wanted = {"a": "rank 1 (host host-b", "b": "cannot be reached any more from host-b"}
+    for (letter, words), host, side in zip(wanted.items(), bench.hosts, sides, strict=True):
+        if letter == dead:
+            continue
+        said = [line for line in lines(bench.log(run.name, host)) if line.startswith("visiontrain: ")]
         print(
-            f"  {host.name}: training ended {side.training:.0f} s after the cut, torchrun {side.launcher:.0f} s after it"
+            f"  {host.name}: training ended {side.training:.0f} s after the cut, torchrun after {side.launcher:.0f} s"
         )
         print(indented("\n".join(said), 10))
         bench.check(side.left == 0, f"{host.name}: {side.left} processes are left")
-        if host is bench.hosts[0] or bench.own["how"] != "kill":
-            bench.check(side.code == 1, f"{host.name}: exit code {side.code}")
-            wanted = "rank 1 (host host-b" if host is bench.hosts[0] else "cannot be reached any more from host-b"
-            bench.check(any(wanted in line for line in said), f"{host.name}: the message says {wanted!r}")
-    rows = column(bench.folder / name, "updates_attempted")
-    saved = checkpoint(bench.folder / name)["state"]["updates_attempted"]
-    bench.check(saved == rows[-1], f"last.pt holds update {saved} of the {rows[-1]} that were closed")
+        bench.check(side.code == 1, f"{host.name}: exit code {side.code}")
+        bench.check(any(words in line for line in said), f"{host.name}: the message says {words!r}")
+    closed = column(run, "updates_attempted")[-1]
+    saved = checkpoint(run)["state"]["updates_attempted"]
+    bench.check(saved == closed or dead == "a", f"last.pt holds update {saved}; {closed} were closed")
 
 
 def go_on(bench: Bench) -> None:
-    """One process ends a copy of the run that was cut, two hosts the run."""
-    run = bench.folder / f"cut-{bench.own['how']}"
-    print("resume: one process, then two hosts")
-    copy = run.with_name(run.name + "-by-one")
-    shutil.copytree(run, copy)
-    resume = ["-m", "visiontrain", "train"]
-    bench.alone([*resume, f"resume={copy / 'weights' / 'last.pt'}"], f"{copy.name}.log")
-    print(indented(tail(bench.folder / f"{copy.name}.log", 2)))
-    bench.on_both([*resume, f"resume={run / 'weights' / 'last.pt'}"], f"{run.name}-resumed")
-    for ended in (copy, run):
-        bench.check(record(ended)["outcome"] == "finished", f"{ended.name}: resumed and finished")
+    """One process ends a copy of each run that was cut, two hosts the run."""
+    for how in bench.ways:
+        print(f"resume: the run of how={how}, by one process and by two hosts")
+        run = bench.folder / f"cut-{how}"
+        copy = run.with_name(run.name + "-by-one")
+        shutil.copytree(run, copy)
+        resume = ["-m", "visiontrain", "train"]
+        bench.alone([*resume, f"resume={copy / 'weights' / 'last.pt'}"], f"{copy.name}.log")
+        bench.on_both([*resume, f"resume={run / 'weights' / 'last.pt'}"], f"{run.name}-resumed")
+        for ended in (copy, run):
+            bench.check(record(ended)["outcome"] == "finished", f"{ended.name}: finished")
+        compare_with_uncut(bench, run, copy)
+
+
+def compare_with_uncut(bench: Bench, run: Path, copy: Path) -> None:
+    """Where the part ``equal`` has left the run of two hosts that nobody disturbed."""
     uncut = bench.folder / "two"
     if not uncut.is_dir():
         return

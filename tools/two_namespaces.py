@@ -18,16 +18,18 @@ LAUNCHER = "torch.distributed.run"
 
 @dataclass(frozen=True)
 class Host:
-    """A network namespace with one end of the cable; ``hosts`` is its /etc/hosts."""
+    """A network namespace with one end of the cable; ``hosts`` is its /etc/hosts, of ``hidden`` it sees nothing."""
 
     name: str
     space: str
     address: str
     hosts: Path
+    hidden: Path | None
 
     def start(self, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         """Run a command there, under the host's name; what it says goes to ``log``."""
-        own = 'echo "$0" > /proc/sys/kernel/hostname && mount --bind "$1" /etc/hosts && shift && exec "$@"'
+        own = 'echo "$0" > /proc/sys/kernel/hostname && mount --bind "$1" /etc/hosts && shift && '
+        own += f'mount -t tmpfs none "{self.hidden}" && exec "$@"' if self.hidden else 'exec "$@"'
         command = ["ip", "netns", "exec", self.space, "unshare", "--uts", "--mount", "sh", "-c", own, self.name]
         command += [str(self.hosts), *words]
         environment = os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
@@ -58,9 +60,13 @@ class Host:
 
 @contextmanager
 def two_hosts(folder: Path, tcp_retries: int) -> Iterator[tuple[Host, Host]]:
-    """Two hosts that know each other's names, and a cable; gone at the end with all that runs on them, whatever happened."""
-    names = folder / "hosts"
-    a, b = (Host(f"host-{x}", f"visiontrain-{os.getpid()}-{x}", f"10.77.0.{n}", names) for n, x in enumerate("ab", 1))
+    """Two hosts that know each other's names, and a cable; gone at the end with all that runs on them, whatever happened.
+
+    What is in ``folder`` is on the disk of host a alone.
+    """
+    names, space = folder / "hosts", f"visiontrain-{os.getpid()}"
+    a = Host("host-a", f"{space}-a", "10.77.0.1", names, None)
+    b = Host("host-b", f"{space}-b", "10.77.0.2", names, folder)
     names.write_text("127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in (a, b)))
     try:
         for host in (a, b):
@@ -87,34 +93,42 @@ def unplugged(a: Host, b: Host) -> None:
 
 def swallowed(a: Host, b: Host) -> None:
     """the cable swallows everything"""
-    for host in (a, b):
-        _shell("tc", "-n", host.space, "qdisc", "add", "dev", "eth0", "root", "netem", "loss", "100%")
+    for host, other in ((a, b), (b, a)):  # what is sent is for nobody's card
+        host.ip("neighbour", "replace", other.address, "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
 
 
-def power_lost(a: Host, b: Host) -> None:
+def dies(a: Host, b: Host) -> None:
     """host-b loses power"""
     unplugged(a, b)
     b.kill()
+
+
+def first_dies(a: Host, b: Host) -> None:
+    """host-a loses power"""
+    dies(b, a)
 
 
 def mend(a: Host, b: Host) -> None:
     """The cable as it was."""
     for host in (a, b):
         host.ip("link", "set", "eth0", "up")
-        with suppress(subprocess.CalledProcessError):
-            _shell("tc", "-n", host.space, "qdisc", "delete", "dev", "eth0", "root")
+        host.ip("neighbour", "flush", "dev", "eth0", "nud", "all")
 
 
-CUTS: dict[str, Callable[[Host, Host], None]] = {"down": unplugged, "loss": swallowed, "kill": power_lost}
+CUTS: dict[str, Callable[[Host, Host], None]] = {
+    "down": unplugged,
+    "loss": swallowed,
+    "dies-a": first_dies,
+    "dies-b": dies,
+}
 
 
-def what_is_missing(how: str) -> str:
-    """Why two hosts and this way of cutting cannot be had here, or nothing."""
+def what_is_missing() -> str:
+    """Why two hosts cannot be had here, or nothing."""
     if sys.platform != "linux":
         return "network namespaces are Linux's"
-    tools = ["ip", "unshare", "sysctl", *(["tc"] if how == "loss" else [])]
-    if absent := [name for name in tools if not shutil.which(name)]:
-        return f"{' and '.join(absent)} not found; install iproute2 (ip, tc), util-linux (unshare) and procps (sysctl)"
+    if absent := [name for name in ("ip", "unshare", "sysctl") if not shutil.which(name)]:
+        return f"{' and '.join(absent)} not found; install iproute2 (ip), util-linux (unshare) and procps (sysctl)"
     if os.geteuid():
         return "it makes network namespaces, which takes root; run it with sudo"
     tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True)

@@ -401,9 +401,9 @@ def choose_device(name: str, here: Place = ALONE.place) -> torch.device:
 
 
 def _in_a_line(error: RuntimeError) -> str:
-    """What a backend says, without the place in its source that it begins with."""
-    said = re.sub(r"^\[\S+\]\s*", "", str(error).strip())
-    return said.splitlines()[0][:200] if said else type(error).__name__
+    """What a backend says, without places in its source before it and advice to its developers after it."""
+    said = re.sub(r"^.*?\[\S+:\d+\]\s*|\. This is typically.*", "", (str(error).strip().splitlines() or [""])[0])
+    return said[:200] or type(error).__name__
 
 
 def _is_of_the_network(error: RuntimeError) -> bool:
