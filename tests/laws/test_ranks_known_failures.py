@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -14,8 +15,9 @@ from laws.toys import ALONE, Toy, cut, flat, full_precision, reach_of, relative
 from ranks import run_on_ranks
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.schema import TrainConfig, ValConfig, build
 from visiontrain.errors import ConfigError
+from visiontrain.evaluation.validation import _validate
 from visiontrain.losses import LossSum, Term
 from visiontrain.training import run as recipe
 from visiontrain.training.plan import make_plan
@@ -108,7 +110,7 @@ def test_a_head_used_before_the_last_micro_batch_alone_is_summed_too_or_refused(
 
 
 def whole_run(ranks, values, root):
-    """What this rank wrote below ``root``, and all that it averaged, after a run with workers, validation and pictures."""
+    """What this rank wrote below ``root``, all that it averaged and scored: a run with workers and pictures, then val."""
     multiprocessing.current_process()._config["daemon"] = False  # else it could have no workers
     written: list[str] = []
 
@@ -131,8 +133,10 @@ def whole_run(ranks, values, root):
         patch.setattr(recipe, "begin", watched)
         setup = recipe.prepare(build(TrainConfig, values), None, ranks)
         result = recipe.carry_out(setup, ())
+        best = {"model": str(result.folder / "weights" / "best.pt"), "device": "cpu", "workers": 0, "plots": False}
+        scores = _validate(build(ValConfig, best | {"project": root}), ranks)
     tensors = [*states[0].ema.model.state_dict().values(), *states[0].model.state_dict().values()]
-    return written, flat([t.double() for t in tensors]), result.metrics
+    return written, flat([t.double() for t in tensors]), (result.metrics, scores.metrics)
 
 
 def test_one_rank_writes_and_all_have_the_same_averages_and_workers_outlive_epochs(tiny, tmp_path):
@@ -141,6 +145,7 @@ def test_one_rank_writes_and_all_have_the_same_averages_and_workers_outlive_epoc
     values = SETTINGS | more | {"norm": "batch", "val": True, "workers": 1, "plots": True}
     (first, averages, metrics), (other, others, theirs) = run_on_ranks(2, whole_run, values, str(tmp_path))
     assert any("run.json" in path for path in first)
+    json.loads((tmp_path / "val" / "scores.json").read_text())
     assert other == []
     assert torch.equal(averages, others)
     assert metrics == theirs
