@@ -51,7 +51,7 @@ def test_a_store_that_cannot_be_reached_is_not_waited_for_and_said(quick):
         os.kill(pid, signal.SIGSTOP)
         start = time.monotonic()
         with pytest.raises(
-            distributed.RankLost, match="cannot be reached any more from .*: that host, its launcher or"
+            distributed.RankLost, match=r"cannot be reached any more from .*: that host, its launcher or"
         ):
             group.turn(mine=False)  # rank 0 prepares something, and is cut off
         said = str(group.lost(RuntimeError("[gloo/pair.cc:1] Timed out waiting 300ms for recv operation to complete")))
