@@ -12,6 +12,7 @@ from visiontrain.data.index import read_split
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.losses import LossSum, Term
 from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import swap_norms
 from visiontrain.training.checkpoint import TrainState
 from visiontrain.training.ema import EMA
 from visiontrain.training.interrupt import Interrupt
@@ -65,6 +66,7 @@ def about_to_begin(data: str, ranks: Ranks = ALONE, **settings: object) -> tuple
     indices = (read_split(description, split) for split in ("train", "val"))
     setup = arrange(config, ranks, *indices, None)
     model = ToyDetector().train()
+    swap_norms(model, setup.plan.normalisation.norm)
     optimizer = build_optimizer(model, setup.optimizer.config, setup.plan.weight_decay_used)
     state = TrainState(model, EMA(model), optimizer, setup.precision)
     job = job_of(setup, state, lambda event: None, Interrupt())
