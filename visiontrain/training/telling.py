@@ -110,7 +110,9 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         **({"changes": list(setup.resumed.told(plan))} if setup.resumed else {}),
         "memory": {"of": peak_is_of(setup.ranks.device)},
         "data": {
-            "file": str(load_description(config.data).file),
+            "file": str(load_description(config.data).file)
+            if setup.ranks.main
+            else config.data,  # rank 0's host has it
             "fingerprint": setup.train.fingerprint,
             "val_fingerprint": setup.val.fingerprint,
             "images": len(setup.train),
