@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+
 from tools import two_namespaces
 from tools.two_hosts import main
 
@@ -24,7 +25,12 @@ def test_what_is_missing_is_said(whole, monkeypatch):
     assert two_namespaces.what_is_missing() == ""
     refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
     for where, name, value, said in (
-        (two_namespaces.subprocess, "run", lambda *a, **k: refused, r"no network namespaces \(unshare: .* not permitted\)"),
+        (
+            two_namespaces.subprocess,
+            "run",
+            lambda *a, **k: refused,
+            r"no network namespaces \(unshare: .* not permitted\)",
+        ),
         (two_namespaces.os, "geteuid", lambda: 1000, "takes root; run it with sudo"),
         (two_namespaces.shutil, "which", lambda name: None, "ip and unshare and sysctl not found; install iproute2"),
         (two_namespaces.sys, "platform", "darwin", "network namespaces are Linux's"),
