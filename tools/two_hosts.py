@@ -20,7 +20,7 @@ Every other word is a setting of train. Rank 0 is on host a, and so is the folde
 must be at the same place on both.
 
 torchrun's agents have no timeout of their own on a store that does not answer: the agent on the far side of the cut ends when TCP
-gives up. With Linux's net.ipv4.tcp_retries2=15 that is after a quarter of an hour, with tcp_retries=6, as here, after half a minute.
+gives up. With Linux's net.ipv4.tcp_retries2=15 that is after a quarter of an hour, with tcp_retries=8, as here, after two minutes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tools.two_namespaces import CUTS, LAUNCHER, Host, mend, two_hosts, what_is_
 from visiontrain.data.description import load_description
 
 OWN = {"parts": "equal,bytes,cut,resume", "rdzv": "c10d", "meet": "a", "how": "down", "after": "6"}
-OWN |= {"tcp_retries": "6", "images": "64", "folder": ""}
+OWN |= {"tcp_retries": "8", "images": "64", "folder": ""}
 SETTINGS = {
     "device": "cpu",
     "imgsz": "64",
@@ -59,10 +59,10 @@ SETTINGS = {
     "lr0": "0.01",
     "workers": "0",
     "plots": "false",
-    "timeout": "60",
+    "timeout": "30",
 }
 DRIFT = 1e-4  # relative, of float32 weights after the whole run; each window's gradient is exact to rounding
-SLACK = 120  # seconds that may pass beyond ``timeout`` until both sides have ended; the machine may be busy
+SLACK = 180  # seconds that may pass beyond ``timeout`` until both sides have ended; the machine may be busy
 PORT = 29500
 
 

@@ -348,7 +348,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     except RuntimeError as error:
         raise RankLost(
             f"rank {here.rank} of {here.size} could not join the others at {here.address}:{here.port} within {timeout:g} s "
-            f"({_in_a_line(error)}). Is the address reachable from this host, and were all ranks started?"
+            f"({_in_a_line(error)}). {_why_apart(error, here)}"
         ) from error
     memory = dist.PrefixStore(f"run {next(_RUNS)} of this process", lasting)
     group = Group(dist.PrefixStore("visiontrain", store), here.rank, here.size, timeout, memory)
@@ -398,6 +398,13 @@ def choose_device(name: str, here: Place = ALONE.place) -> torch.device:
         there = f"cuda:0 to cuda:{count - 1} are there" if count else "torch sees no CUDA device"
         raise ConfigError(f"device={name}: {there}. Use device=cpu, or device=auto to take what there is.")
     return torch.device("cuda", index)
+
+
+def _why_apart(error: RuntimeError, here: Place) -> str:
+    """What to look at when ranks do not find each other."""
+    if here.size > here.local_size and "=[127." in str(error):  # gloo took the address of the host's own name
+        return "On one of the hosts its own name leads to itself (127.0.1.1); say which network it is on: GLOO_SOCKET_IFNAME=eth0"
+    return "Is the address reachable from this host, and were all ranks started?"
 
 
 def _in_a_line(error: RuntimeError) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from visiontrain.data import shapes
-from visiontrain.data.description import load_description
+from visiontrain.data.description import draw_here, load_description
 from visiontrain.data.index import read_split
 from visiontrain.data.shapes import CLASSES, COUNTS, compose, draw, generate
 from visiontrain.errors import DataError
@@ -99,3 +99,10 @@ def test_a_cache_that_cannot_be_written_is_named(few, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="set VISIONTRAIN_CACHE"):
         generate(tmp_path / "file/s")
+
+
+def test_on_hosts_without_rank_0_it_is_drawn_too_and_no_description_is_needed(few, user_cache):
+    draw_here("/on/the/host/of/rank/0.yaml")
+    assert not user_cache.exists()
+    draw_here("shapes")
+    assert len(list(user_cache.rglob("*.jpg"))) == 5

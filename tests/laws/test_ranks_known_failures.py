@@ -131,7 +131,8 @@ def whole_run(ranks, values, root):
             return job
 
         patch.setattr(recipe, "begin", watched)
-        setup = recipe.prepare(build(TrainConfig, values), None, ranks)
+        elsewhere = {} if ranks.main else {"data": "on-the-host-of-rank-0.yaml"}
+        setup = recipe.prepare(build(TrainConfig, values | elsewhere), None, ranks)
         result = recipe.carry_out(setup, ())
         best = {"model": str(result.folder / "weights" / "best.pt"), "device": "cpu", "workers": 0, "plots": False}
         scores = _validate(build(ValConfig, best | {"project": root}), ranks)

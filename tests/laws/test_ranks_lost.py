@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from ranks import _CONTEXT, run_on_ranks
 
 from visiontrain import distributed
 from visiontrain.distributed import Group
+from visiontrain.place import Place
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.window import accumulate_window
 
@@ -90,3 +92,11 @@ def test_who_is_missing_in_a_backward_pass_that_sums_is_named():
     assert "RankLost: rank 1 (host " in rank0
     assert "ended: ZeroDivisionError: of the user's own" in rank0
     assert "RankLost" not in rank1
+
+
+def test_a_host_whose_name_leads_to_itself_is_told_what_to_set():
+    """Debian's /etc/hosts; what gloo says is from two hosts made with tools/two_namespaces.py."""
+    error = RuntimeError("timed out connecting: SO_ERROR: Connection refused, remote=[127.0.1.1]:1933$0")
+    apart = Place(rank=0, size=2, local=0, local_size=1)
+    assert "GLOO_SOCKET_IFNAME" in distributed._why_apart(error, apart)
+    assert "GLOO_SOCKET_IFNAME" not in distributed._why_apart(error, replace(apart, local_size=2))

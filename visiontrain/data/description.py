@@ -68,6 +68,16 @@ def read_description(data: str | Path) -> Description:
     return description
 
 
+def draw_here(data: str) -> None:
+    """On a host that rank 0 is not on, draw the embedded data set: descriptions are read on rank 0's, pictures on every one.
+
+    Raises:
+        DataError: the folder cannot be written, or is there but not complete.
+    """
+    if data.removesuffix(".yaml") == GENERATED:
+        load_description(data)
+
+
 def find_description(data: str) -> Path:
     """The file that ``data=`` names: as given, in ./datasets/, or shipped, in this order.
 

@@ -15,7 +15,7 @@ from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
-from visiontrain.data.description import Description, load_description
+from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import evaluation_loader, training_loader, worker_count
 from visiontrain.data.sampler import WindowSampler
@@ -141,7 +141,10 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
         description = load_description(config.data)
         return read_with_bar(description, "train"), read_with_bar(description, "val")
 
-    setup = arrange(config, ranks, *ranks.first(read), resumed)
+    train_index, val_index = ranks.first(read)
+    if ranks.place.local == 0 and not ranks.main:
+        draw_here(config.data)
+    setup = arrange(config, ranks, train_index, val_index, resumed)
     return replace(setup, folder=ranks.first(lambda: folder_of(config, resumed, ranks)))
 
 
