@@ -11,6 +11,7 @@ from visiontrain.errors import ConfigError
 from visiontrain.models import build_model
 from visiontrain.nn.norm import running_statistics, swap_norms
 from visiontrain.training.footprint import Footprint, choose_reduction
+from visiontrain.training.normalisation import Normalisation
 from visiontrain.training.plan import make_plan
 
 
@@ -81,6 +82,14 @@ def test_bytes_are_those_of_the_tensors_that_are_summed(norm):
     statistics = [t for t in running_statistics(model) if t.is_floating_point() and norm != "sync"]
     assert moved["statistics_bytes"] == 8 * sum(t.numel() for t in statistics)
     assert moved["ring_bytes"] == -(-6 * (moved["gradient_bytes"] + moved["statistics_bytes"]) // 4)
+
+
+def test_what_synchronised_layers_sum_is_not_counted_and_said():
+    sync = Normalisation("sync", "norm=sync")
+    told = "\n".join(plan_of(ranks=2, footprint=Footprint(counts_of("yolov8n")), normalisation=sync).sentences())
+    assert (
+        "12.6 MB of gradient over the ranks" in told and "What SyncBatchNorm sums in every pass comes on top." in told
+    )
 
 
 def test_one_rank_moves_nothing():

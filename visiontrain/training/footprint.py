@@ -66,11 +66,12 @@ class Footprint:
             moved = self.moved(ranks, norm)
             assumed = "" if self.classes_known else ", which is assumed"
             statistics = f" and {_size(moved['statistics_bytes'])} of BatchNorm's statistics" * (norm in AVERAGED)
+            passes = " What SyncBatchNorm sums in every pass comes on top." * (norm == "sync")
             yield (
                 f"An update sums {_size(moved['gradient_bytes'])} of gradient{statistics} over the ranks"
                 f" ({counts.parameters} parameters of {counts.name} at {counts.classes} classes{assumed},"
                 f" {GRADIENT} bytes each); in a ring each rank sends {_size(moved['ring_bytes'])}, 2 x {ranks - 1}/{ranks}"
-                " of it. Computed, not measured."
+                f" of it. Computed, not measured.{passes}"
             )
         index = self.index(images)
         if index["bytes"] >= WORTH_A_SENTENCE:

@@ -145,10 +145,7 @@ class Plan:
 
     def windows_from(self, epoch0: int, position: int) -> list[tuple[int, int]]:
         """The windows that are left of an epoch; ``position`` may come of another plan, before batch or nbs were changed."""
-        dealt = self.dealt_before(epoch0)
-        left = _stretches(
-            self.images, self.batch, self.accumulate, dealt, self.warmup_images, self.last_window, position
-        )
+        left = self._deal(self.dealt_before(epoch0), position)
         return [window for stretch in left for window in stretch.windows()]
 
     def micro_batches(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -257,8 +254,9 @@ class Plan:
     def _after_ramp(self) -> list[_Stretch]:
         return self._deal(math.ceil(self.warmup_images))
 
-    def _deal(self, dealt_before: int) -> list[_Stretch]:
-        return _stretches(self.images, self.batch, self.accumulate, dealt_before, self.warmup_images, self.last_window)
+    def _deal(self, dealt_before: int, start: int = 0) -> list[_Stretch]:
+        ramp_and_tail = self.accumulate, dealt_before, self.warmup_images, self.last_window
+        return _stretches(self.images, self.batch, *ramp_and_tail, start)
 
     def _epoch(self, epoch0: int) -> list[_Stretch]:
         return self._ramp_epochs[epoch0] if epoch0 < len(self._ramp_epochs) else self._after_ramp

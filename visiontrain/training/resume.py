@@ -85,11 +85,11 @@ def resume(config: TrainConfig) -> Resumed:
         raise WeightsError(
             f"{path}: a run is resumed in its own folder; give RUN/weights/last.pt, not a copy elsewhere."
         )
-    stored = content["settings"]
+    stored = TrainConfig().leaves() | content["settings"]  # what is newer than the checkpoint stood at its default
     now = {name: value for name, value in config.leaves().items() if name in config.given}
     if now.get("batch") == AUTO:  # found when the run began
         del now["batch"]
-    changed = {n: v for n, v in now.items() if n != "resume" and n in stored and stored[n] != v}
+    changed = {n: v for n, v in now.items() if n != "resume" and stored[n] != v}
     _refuse(changed, stored, path)
     merged = {**stored, **{n: v for n, v in changed.items() if n not in ("project", "name", "exist_ok")}}
     # What was typed again without a change counts as it did then: optimizer=auto looks at what was given.
