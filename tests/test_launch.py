@@ -106,41 +106,41 @@ class Watch:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def test_two_ranks_from_a_call_and_a_killed_one_starts_again_bit_equal(settings, tmp_path, family, capsys, monkeypatch):
+def test_a_lost_rank_starts_again_and_the_run_ends_as_that_of_guests_who_lost_nobody(
+    settings, tmp_path, family, capsys
+):
+    """From a call, with a closure; and by torchrun: the same words, the same bits (DDP-05, DDP-14 of the known failures)."""
+    settings["epochs"] = 1
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    guest = ["-m", "visiontrain", "train", *words({**settings, "name": "whole", "device": "cpu"})]
+    guests = subprocess.Popen([*launcher, *guest], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     before = {name: os.environ.get(name) for name in OURS}
-    whole = Watch()
-    run = visiontrain.YOLO("yolov8n").train(callbacks=[whole], name=ODD, **settings)
+    cut = Watch(window=2, act=lambda ranks: os.kill(ranks[1], signal.SIGKILL))
+    run = visiontrain.YOLO("yolov8n").train(callbacks=[cut], name=ODD, max_restarts=1, **settings)
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert {name: os.environ.get(name) for name in OURS} == before
     said = capsys.readouterr().out
     assert "2 ranks on 1 host" in said and "Finished" in said  # the console is this process's
-    assert run.outcome == "finished" and run.metrics.map >= 0 and run.best.is_file()
-    assert run.folder == tmp_path / ODD and [p.name for p in tmp_path.iterdir()] == [ODD]
-    assert {p.name for p in run.folder.iterdir()} == {
-        "args.yaml",
-        "metrics.csv",
-        "run.json",
-        "updates.jsonl",
-        "weights",
-    }
-    assert run.record["computed"]["ranks"] == 2 and run.record["given"]["settings"]["device"] == "cpu,cpu"
-    assert [e.epoch for e in whole.seen(EpochEnded)] == [1, 2] and whole.seen(RunEnded)[0].outcome == "finished"
-    assert len(whole.seen(WindowClosed)) == run.record["measured"]["updates_attempted"] == 8
-    assert os.getpid() not in whole.ranks and len(set(whole.ranks)) == 2
-    assert all_gone(family) and {name: os.environ.get(name) for name in OURS} == before
-    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-
-    cut = Watch(window=3, act=lambda ranks: os.kill(ranks[1], signal.SIGKILL))
-    again = visiontrain.train(callbacks=[cut], name="cut", max_restarts=1, **settings)
-    said = capsys.readouterr().out
     assert "All ranks were started again (start 1 of at most 1" in said and "rank 1" in said
-    assert len(cut.seen(RunStarted)) == 2 and again.outcome == "finished"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut", ODD]
-    (mine, my_plain), (theirs, their_plain) = state(again.last), state(run.last)
+    assert run.outcome == "finished" and run.metrics.map >= 0 and run.best.is_file() and run.folder == tmp_path / ODD
+    assert len(cut.seen(RunStarted)) == 2 and len(set(cut.ranks)) == 2 and os.getpid() not in cut.ranks
+    assert [e.epoch for e in cut.seen(EpochEnded)] == [1] and cut.seen(RunEnded)[-1].outcome == "finished"
+
+    printed, error = guests.communicate(timeout=250)
+    assert guests.returncode == 0, error
+    assert "2 ranks on 1 host" in printed and printed.count("Finished") == 1  # rank 0 has the console
+    assert sorted(p.name for p in tmp_path.iterdir()) == [ODD, "whole"]
+    for folder in tmp_path.iterdir():
+        files = {"args.yaml", "metrics.csv", "run.json", "updates.jsonl", "weights"}
+        assert {p.name for p in folder.iterdir()} == files
+        rows = [json.loads(line) for line in (folder / "updates.jsonl").open()]
+        assert [row["images_seen"] for row in rows] == [4, 8, 12, 13]
+    (mine, my_plain), (theirs, their_plain) = state(run.last), state(tmp_path / "whole" / "weights" / "last.pt")
     assert mine.keys() == theirs.keys()
     assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
     assert my_plain == their_plain
-    rows = [[json.loads(line)["images_seen"] for line in (r.folder / "updates.jsonl").open()] for r in (run, again)]
-    assert rows[0] == rows[1] == [4, 8, 12, 13, 17, 21, 25, 26]
     assert all_gone(family)
 
 
@@ -195,17 +195,6 @@ def test_an_exception_on_one_rank_ends_all_and_shows_its_traceback(settings, tmp
     assert all_gone(family)
 
 
-def test_ranks_of_torchrun_are_guests(settings, tmp_path, family):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    guest = ["-m", "visiontrain", "train", *words({**settings, "device": "auto", "epochs": 1})]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([*launcher, *guest], env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    assert "2 ranks on 1 host" in done.stdout and done.stdout.count("Finished") == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
-    assert all_gone(family)
-
-
 def test_when_the_parent_is_killed_nothing_is_left_but_a_checkpoint(settings, tmp_path, family):
     script = tmp_path / "no guard.py"  # as people write them
     script.write_text(
@@ -221,12 +210,6 @@ def test_when_the_parent_is_killed_nothing_is_left_but_a_checkpoint(settings, tm
     parent.wait()
     assert all_gone(family)
     assert state(tmp_path / "run" / "weights" / "last.pt")[1]["updates_attempted"] >= 6
-
-
-def test_a_mistake_of_the_ranks_comes_once_with_its_code(settings, family, capsys):
-    with pytest.raises(ConfigError, match="batch=3"):
-        visiontrain.train(**{**settings, "batch": 3, "max_restarts": 3})
-    assert all_gone(family)
 
 
 def test_a_device_that_is_not_there_is_answered_before_anything_starts(settings, monkeypatch):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from visiontrain.errors import ConfigError
@@ -76,3 +80,20 @@ def test_the_first_host_of_a_node_list(nodes, first):
 
 def test_devices_are_words():
     assert devices_of("0, 1") == ["0", "1"] and devices_of("auto") == ["auto"]
+
+
+def test_a_process_whose_launcher_is_killed_is_asked_to_stop():
+    rank = (
+        "import time; from visiontrain.place import stop_with_launcher; stop_with_launcher(); print('here', flush=True);"
+        "time.sleep(60); print('still here')"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"],
+        env={**os.environ, "TORCHELASTIC_RUN_ID": "x"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert launcher.stdout.readline() == "here\n"
+    launcher.kill()
+    assert launcher.wait() == -9
+    assert launcher.stdout.read() == ""  # until the last one who could write has ended

@@ -114,17 +114,27 @@ class Processes:
     def run(self, show: Callable[[Event], None]) -> Any:
         """Start them, and show what they tell until none is left."""
         threading.Thread(target=self._work, name="elastic agent", daemon=True).start()
-        while not isinstance(message := self.messages.get(), Over):
-            if isinstance(message, signal.Signals):
-                self.stop(message)
-            elif isinstance(message, Came):
-                self.came(message, show)
-            elif isinstance(message, Ended):
-                self.ends.append(message)
-            else:
-                self.started = True
-                show(message)
+        try:
+            while not isinstance(message := self.messages.get(), Over):
+                self.mind(message, show)
+        except BaseException:  # a callback that exits, say: no rank is left behind
+            self.stop(signal.SIGTERM)
+            while not isinstance(self.messages.get(), Over):
+                continue
+            raise
         return self.outcome(message)
+
+    def mind(self, message: signal.Signals | Came | Ended | Event, show: Callable[[Event], None]) -> None:
+        """Act on one message."""
+        if isinstance(message, signal.Signals):
+            self.stop(message)
+        elif isinstance(message, Came):
+            self.came(message, show)
+        elif isinstance(message, Ended):
+            self.ends.append(message)
+        else:
+            self.started = True
+            show(message)
 
     def take(self, message: Came | Ended | Event) -> None:
         """Take what a rank sends, before it is told that it was heard: whoever ends for good is not started again."""
@@ -159,10 +169,12 @@ class Processes:
         results = [end.result for end in self.ends if end.result is not None]
         if results:
             return results[0]
-        if self.ends:
-            raise _reason(self.ends, over.failures)
-        if self.asked:
-            raise Interrupted(f"{self.asked[0]}, before any training")
+        reason = _reason(self.ends, over.failures) if self.ends else None
+        if self.asked and (reason is None or isinstance(reason, RankLost)):
+            soon = "before any training" if not self.started else "and no rank had the time to write a checkpoint"
+            raise Interrupted(f"{self.asked[0]}: {reason}" if reason else f"{self.asked[0]}, {soon}")
+        if reason is not None:
+            raise reason
         if over.error is not None:
             raise over.error
         raise RankLost(f"{_ended(over.failures)} and said nothing", tuple(over.failures))

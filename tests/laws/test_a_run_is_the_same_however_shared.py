@@ -176,6 +176,15 @@ def test_three_ranks_with_uneven_tails_and_both_reductions(tiny, tmp_path, norm)
             assert relative(outcomes[0].statistics, one.statistics) <= 1e-6 or norm == "group"
 
 
+def test_a_rank_without_an_image_in_the_second_window_of_a_run_is_not_waited_for(tiny, tmp_path):
+    """13 images, windows of 12 and 1: DistributedDataParallel makes its buckets anew before its second forward pass."""
+    common = {"data": str(tiny), "project": str(tmp_path), "epochs": 2, "batch": 12, "nbs": 12}
+    one = run_of(ALONE, common)
+    assert [len(positions) for positions in one.positions] == [12, 1, 12, 1]
+    for two in run_on_ranks(2, run_of, common, timeout=60):
+        same(two, one)
+
+
 def test_out_of_memory_on_one_rank_shrinks_all_and_costs_no_image(tiny, tmp_path):
     common = {"data": str(tiny), "project": str(tmp_path), "epochs": 2, "batch": 8, "nbs": 16}
     undisturbed = run_of(ALONE, common)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from visiontrain.batch import Batch, Targets
 from visiontrain.distributed import Ranks
@@ -136,6 +137,10 @@ def accumulate_window(
     sums = torch.zeros((), dtype=torch.float64, device=ranks.device)
     names: tuple[tuple[str, ...], ...] = ()
     divisors: dict[str, float] = {}
+    if not overlap and isinstance(model, DistributedDataParallel):
+        model = (
+            model.module
+        )  # before its second forward pass torch's wrapper waits for all ranks, and one may have none
 
     def passes() -> None:
         nonlocal sums, names, divisors
