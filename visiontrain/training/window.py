@@ -138,9 +138,7 @@ def accumulate_window(
     names: tuple[tuple[str, ...], ...] = ()
     divisors: dict[str, float] = {}
     if not overlap and isinstance(model, DistributedDataParallel):
-        model = (
-            model.module
-        )  # before its second forward pass torch's wrapper waits for all ranks, and one may have none
+        model = model.module  # torch's wrapper waits for all ranks before its second pass, and one may have no image
 
     def passes() -> None:
         nonlocal sums, names, divisors
