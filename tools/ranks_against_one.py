@@ -1,9 +1,10 @@
 """Some updates of a real training by several ranks and by one process: the same images, how far gradients and weights differ.
 
-    python tools/ranks_against_one.py data=bccd.yaml batch=8 norm=group imgsz=96 double=true [ranks=2] [updates=20]
+    python tools/ranks_against_one.py data=bccd.yaml batch=8 norm=group imgsz=96 double=true [ranks=2] [updates=20] [against=8]
 
 Rank 0 also computes each window's gradient alone, from the same weights and all of its images, before the ranks compute it
-together. Afterwards one process trains the same updates by itself, and the weights of both are compared.
+together. Afterwards one process trains the same updates by itself, with batch=``against`` (the same batch if not given), and the
+weights of both are compared.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from visiontrain.training.transaction import train_window
 from visiontrain.training.update import normalise
 from visiontrain.training.window import accumulate_window
 
-OWN = {"ranks": "2", "updates": "20", "double": "false"}
+OWN = {"ranks": "2", "updates": "20", "double": "false", "against": ""}
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
@@ -145,10 +146,12 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         start(arguments, int(own["ranks"]), folder)
         together = json.loads((Path(folder) / "together.json").read_text())
-        single = run(words, ALONE, folder, own)
+        against = {**pairs, "batch": own["against"] or pairs["batch"]}
+        single = run([f"{name}={value}" for name, value in against.items()], ALONE, folder, own)
         weights = [torch.load(Path(folder) / f"weights{own['ranks']}_{r}.pt") for r in range(int(own["ranks"]))]
         one = torch.load(Path(folder) / "weights1_0.pt")
     print(together["plan"])
+    print(single["plan"])
     rows = together["rows"]
     same = all(row["same_images"] for row in rows) and [r["window"] for r in rows] == [
         r["window"] for r in single["rows"]
