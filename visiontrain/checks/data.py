@@ -11,8 +11,8 @@ import numpy as np
 from visiontrain.checks.kinds import KINDS
 from visiontrain.checks.pictures import explained, picture_findings
 from visiontrain.data.description import Description, class_lines
-from visiontrain.data.index import Scan, Scanned, scan_split
 from visiontrain.data.labels import Finding, found_at
+from visiontrain.data.scan import Scan, Scanned, scan_split
 from visiontrain.errors import DataError
 
 SAME_OBJECT = 0.95  # IoU of two boxes of a class above which they are probably one object

@@ -14,8 +14,8 @@ import numpy as np
 
 from visiontrain.data import image
 from visiontrain.data.header import ends_early
-from visiontrain.data.index import Scan, Scanned
 from visiontrain.data.labels import Finding
+from visiontrain.data.scan import Scan, Scanned
 from visiontrain.errors import DataError
 
 # Two thumbnails of 16 x 16 show nearly the same picture if brightness correlates and most gradients have one sign. Of all

@@ -48,8 +48,8 @@ class Header:
         return self.body + self.lines[1] + self.lines[2]
 
 
-def write(file: Path, columns: Mapping[str, np.ndarray], lines: Iterable[bytes], about: Mapping[str, Any]) -> None:
-    """Write a file that is there whole or not at all, whoever else writes it at the same time.
+def write(file: Path, columns: Mapping[str, np.ndarray], lines: Iterable[bytes], about: Mapping[str, Any]) -> str:
+    """Write a file that is there whole or not at all, whoever else writes it at the same time; returns its identity.
 
     Raises:
         OSError: the folder cannot be made or written, or the disk is full; nothing is left behind.
@@ -58,13 +58,14 @@ def write(file: Path, columns: Mapping[str, np.ndarray], lines: Iterable[bytes],
     handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            _write(stream, columns, list(lines), about)
+            identity = _write(stream, columns, list(lines), about)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).replace(file)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    return identity
 
 
 def read_header(file: Path) -> Header:
@@ -80,12 +81,12 @@ def read_header(file: Path) -> Header:
             raise Damaged
         _, length, checksum = _START.unpack(start)
         text = stream.read(length)
-        if len(text) < length or zlib.crc32(text) != checksum:
+        if not text or len(text) < length or zlib.crc32(text) != checksum:
             raise Damaged
         header = json.loads(text)
         columns = {name: (kind, tuple(shape), first) for name, (kind, shape, first) in header["columns"].items()}
         lines, body = tuple(header["lines"]), _aligned(_START.size + length)
-        read = Header(header["about"], hashlib.blake2b(text, digest_size=8).hexdigest(), columns, lines, header["checksum"], body)
+        read = Header(header["about"], _identity(text), columns, lines, header["checksum"], body)
         if os.fstat(stream.fileno()).st_size != read.end:
             raise Damaged
     return read
@@ -125,11 +126,12 @@ def remove_left_behind(folder: Path, before: float) -> None:
                 path.unlink()
 
 
-def _write(stream: Any, columns: Mapping[str, np.ndarray], lines: list[bytes], about: Mapping[str, Any]) -> None:
+def _write(stream: Any, columns: Mapping[str, np.ndarray], lines: list[bytes], about: Mapping[str, Any]) -> str:
     flat = {name: np.ascontiguousarray(column) for name, column in columns.items()}
     assert all(column.dtype.kind in _KINDS for column in flat.values())
     text = b"\n".join(lines)
-    places, place, checksum, chunks = {}, 0, 0, []
+    places, place, checksum = {}, 0, 0
+    chunks: list[bytes | memoryview] = []
     for name, column in flat.items():
         places[name] = column.dtype.newbyteorder("<").str, column.shape, place
         gap = bytes(_aligned(column.nbytes) - column.nbytes)
@@ -145,6 +147,12 @@ def _write(stream: Any, columns: Mapping[str, np.ndarray], lines: list[bytes], a
     stream.write(bytes(_aligned(_START.size + len(encoded)) - _START.size - len(encoded)))
     for chunk in chunks:
         stream.write(chunk)
+    return _identity(encoded)
+
+
+def _identity(header: bytes) -> str:
+    """Of the whole file: the header has the checksum of the rest."""
+    return hashlib.blake2b(header, digest_size=8).hexdigest()
 
 
 def _aligned(count: int) -> int:

@@ -13,8 +13,10 @@ from visiontrain.config.files import write_settings
 from visiontrain.config.schema import ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
-from visiontrain.data.index import Index, read_split
+from visiontrain.data.index import Index, open_index
+from visiontrain.data.kept import why_not_kept
 from visiontrain.data.loader import evaluation_loader, worker_count
+from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -45,7 +47,8 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     device = ranks.device
     content = ranks.first(lambda: read_checkpoint(config.model))
     model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
-    index, data = ranks.first(lambda: _read(config, content["settings"], model.class_names))
+    data = ranks.first(lambda: _data(config, content["settings"]))
+    (index,) = read_for_all(ranks, lambda: [_read(config, data, model.class_names)])
     imgsz = config.imgsz or int(content["settings"]["imgsz"])
     folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
     if ranks.main:
@@ -59,6 +62,8 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
             record(Notice(f"{len(index.findings) - SHOWN} more findings in these labels", "warning"))
+        if index.not_kept:
+            record(Notice(why_not_kept(index.not_kept), "warning"))
         record(EvaluationStarted(len(index)))
         evaluation = evaluate(
             model,
@@ -87,13 +92,17 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
 SHOWN = 10  # findings told on the console; scores depend on all
 
 
-def _read(config: ValConfig, settings: dict[str, Any], known: Sequence[str]) -> tuple[Index, str]:
+def _data(config: ValConfig, settings: dict[str, Any]) -> str:
     data = config.data or str(settings.get("data", ""))
     if not data:
         raise ConfigError(f"data is missing: {config.model} does not say what it was trained on; give data=my.yaml")
+    return data
+
+
+def _read(config: ValConfig, data: str, known: Sequence[str]) -> Index:
     description = load_description(data)
     _check_names(description.file, description.names, known)
-    return read_split(description, config.split), data
+    return open_index(description, config.split)
 
 
 def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None:

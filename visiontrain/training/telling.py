@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from visiontrain.data.description import load_description
+from visiontrain.data.kept import why_not_kept
 from visiontrain.data.sampler import permutation
 from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
@@ -161,6 +162,8 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         write_text(path, "\n".join(map(str, findings)) + "\n")
         first = "; ".join(map(str, findings[:3]))
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    for reason in dict.fromkeys(index.not_kept for index in (setup.train, setup.val) if index.not_kept):
+        yield Notice(why_not_kept(reason), "warning")
     if setup.resumed:
         yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
         if state.shrinks:
