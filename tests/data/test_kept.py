@@ -343,3 +343,50 @@ def test_the_header_is_plain_json(data):
     length = int.from_bytes(whole[8:12], "little")
     header = json.loads(whole[16 : 16 + length])
     assert header["columns"]["all_boxes"][:2] == ["<f4", [5, 4]] and header["about"]["index"]["names"] == ["a", "b"]
+
+
+COCO = {
+    "images": [{"id": 7, "file_name": "1.png", "width": 30, "height": 21}],
+    "categories": [{"id": 3, "name": "a"}],
+    "annotations": [{"id": 1, "image_id": 7, "category_id": 3, "bbox": [3, 3, 9, 9], "iscrowd": 0}],
+}
+
+
+def test_an_edited_json_is_seen(data, reads):
+    (data / "train.json").write_text(json.dumps(COCO))
+    (data / "data.yaml").write_text("train: train.json\npictures: images/train/1\nnames: [a]\n")
+    opened(data)
+    assert_same(opened(data), read_split(load_description(data / "data.yaml"), "train"))
+    assert len(reads) == 2
+    write_in_place(data / "train.json", json.dumps(COCO).replace("[3, 3, 9, 9]", "[3, 3, 9, 8]"))
+    assert opened(data).boxes(0)[0, 3] == pytest.approx(8 / 21) and len(reads) == 3
+
+
+XML = "<annotation><object><name>a</name><bndbox><xmin>3</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object></annotation>"
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_edited_xml_is_seen_and_a_new_picture(data, reads, listed):
+    home = data / "voc"
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (home / folder).mkdir(parents=True)
+    for name in "xy":
+        cv2.imwrite(str(home / f"JPEGImages/{name}.png"), np.zeros((20, 20, 3), np.uint8))
+        (home / f"Annotations/{name}.xml").write_text(XML)
+    (home / "ImageSets/Main/train.txt").write_text("x\ny\nlate\n")
+    (data / "data.yaml").write_text(f"train: voc{'/ImageSets/Main/train.txt' * listed}\nnames: [a]\n")
+    opened(data)
+    assert len(opened(data)) == 2 and len(reads) == 1
+    write_in_place(home / "Annotations/y.xml", XML.replace("<ymax>9", "<ymax>7"))
+    assert opened(data).boxes(1)[0, 3] == pytest.approx(0.2) and len(reads) == 2
+    cv2.imwrite(str(home / "JPEGImages/late.png"), np.zeros((20, 20, 3), np.uint8))
+    assert len(opened(data)) == 3
+
+
+def test_opening_again_and_again_leaves_no_file_open(data):
+    """MEM-03."""
+    opened(data)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(30):
+        opened(data)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -36,7 +36,7 @@ def failing(part: int) -> int:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_first_error_is_raised_as_it_was(processes):
     results, found = in_order(failing, range(10), processes), []
-    with pytest.raises(DataError, match="^part 3$"):
+    with pytest.raises(DataError, match=r"^part 3$"):
         found.extend(results)
     assert not multiprocessing.active_children()
 
