@@ -19,8 +19,8 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ IN_A_FOLDER = 10_000  # pictures
 LINKS = 60_000  # of one file; ext4 allows 65,000
 BATCH = 256
 FEW = 1000
+COLUMNS = ("path_bytes", "path_ends", "sizes", "box_ends", "all_boxes", "all_classes")
 PIXEL = np.zeros((1, 1, 3), np.uint8)
 
 
@@ -60,7 +61,10 @@ def main(words: Sequence[str]) -> None:
         if images > files:
             in_a_process(make_up, root / "made up", images)
             (where,) = [found for found in (kept.find("made_up", {}),) if found]
-        memory(opened(where), numbers["workers"], numbers["epochs"])
+        warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are meant
+        (base,) = sampled(some(FEW), numbers["workers"], 1)
+        print(f"the process and {numbers['workers']} workers with {FEW} pictures: {base / 2**20:.0f} MiB", flush=True)
+        memory(opened(where), base, numbers["workers"], numbers["epochs"])
     finally:
         shutil.rmtree(root)
 
@@ -131,20 +135,27 @@ def looked_for(root: Path) -> tuple[Path, str]:
 
 
 def make_up(root: Path, count: int) -> None:
+    index = some(count, root)
+    columns = {name: getattr(index, name) for name in COLUMNS}
+    about = {"index": {"names": index.names, "fingerprint": "", "split": "train"}}
+    seconds, _ = clocked(lambda: kept.keep("made_up", {}, {}, columns, [], about))
+    print(f"{count} pictures made up, written to the cache in {seconds:.1f} s", flush=True)
+
+
+def some(count: int, root: Path = Path("/data")) -> Index:
+    """An index of pictures that are not there."""
     rng = np.random.default_rng(0)
     paths = [f"{root}/images/train/{n // IN_A_FOLDER:04}/{n:012}.jpg".encode() for n in range(count)]
     objects = rng.poisson(OBJECTS_PER_IMAGE, count)
-    columns = {
-        "path_bytes": np.frombuffer(b"".join(paths), np.uint8),
-        "path_ends": np.cumsum([len(path) for path in paths]),
-        "sizes": np.full((count, 2), 480, np.int32),
-        "box_ends": np.cumsum(objects),
-        "all_boxes": rng.uniform(0.2, 0.4, (objects.sum(), 4)).astype(np.float32),
-        "all_classes": np.zeros(objects.sum(), np.int32),
-    }
-    about = {"index": {"names": ["thing"], "fingerprint": "", "split": "train"}}
-    seconds, _ = clocked(lambda: kept.keep("made_up", {}, {}, columns, [], about))
-    print(f"{count} pictures made up, written to the cache in {seconds:.1f} s", flush=True)
+    columns = (
+        np.frombuffer(b"".join(paths), np.uint8),
+        np.cumsum([len(path) for path in paths]),
+        np.full((count, 2), 480, np.int32),
+        np.cumsum(objects),
+        rng.uniform(0.2, 0.4, (objects.sum(), 4)).astype(np.float32),
+        np.zeros(objects.sum(), np.int32),
+    )
+    return Index(**dict(zip(COLUMNS, columns, strict=True)), names=("thing",), findings=[], fingerprint="")
 
 
 def opened(place: tuple[Path, str]) -> Index:
@@ -160,10 +171,7 @@ def opened(place: tuple[Path, str]) -> Index:
     return index
 
 
-def memory(index: Index, workers: int, epochs: int) -> None:
-    few = replace(index, path_ends=index.path_ends[:FEW].copy(), sizes=index.sizes[:FEW].copy())
-    (base,) = sampled(few, workers, 1)
-    print(f"the process and {workers} workers with {len(few)} pictures: {base / 2**20:.0f} MiB", flush=True)
+def memory(index: Index, base: int, workers: int, epochs: int) -> None:
     for epoch, size in enumerate(sampled(index, workers, epochs), 1):
         print(
             f"epoch {epoch}: {(size - base) / len(index):.1f} bytes a picture over all processes ({size / 2**20:.0f} MiB)",

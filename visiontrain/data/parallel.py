@@ -76,7 +76,11 @@ def _result(pipe: Connection, process: multiprocessing.process.BaseProcess) -> A
     except EOFError:
         process.join()
         code = process.exitcode or 0
-        how = f"was killed (signal {-code}), usually because memory ran out" if code < 0 else f"ended with code {code}"
+        how = (
+            f"was killed (signal {-code}), usually because memory ran out"
+            if code < 0
+            else f"failed (exit code {code}); its error stands above"
+        )
         raise VisionTrainError(f"a process that reads the data {how}") from None
     if isinstance(result, DataError):
         raise result

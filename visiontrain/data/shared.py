@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from visiontrain.data.index import Index, mapped
 from visiontrain.distributed import Ranks
@@ -22,13 +23,13 @@ def read_for_all(ranks: Ranks, read: Callable[[], Sequence[Index]]) -> list[Inde
     """
     mine: list[Index] = []
 
-    def kept() -> list:
+    def kept() -> list[tuple[Path, str] | None]:
         mine.extend(read())
         return [index.place for index in mine]
 
     places = ranks.first(kept)
-    found = mine or [mapped(place) if place else None for place in places]
-    here = [index for index in found if index is not None]
+    again = (mapped(place) for place in places if place)
+    here = mine or [index for index in again if index is not None]
     if all(ranks.gather(len(here) == len(places))):
         return here
     whole = ranks.first(lambda: [replace(index) for index in mine])  # without its place, so that it is sent
