@@ -223,7 +223,7 @@ def _splits(file: Path, root: Path, content: dict[str, Any]) -> dict[str, tuple[
                 f"{file}: {split} must be a folder, a .txt file that lists pictures, a COCO JSON, or a list of these, not {entries!r:.80}"
             )
         if entries:
-            splits[split] = tuple(root / Path(entry).expanduser() for entry in entries)
+            splits[split] = tuple(_path(root, entry) for entry in entries)
     if not splits:
         near = [key for key in content if difflib.get_close_matches(key, SPLITS, n=1)]
         hint = f"; did you mean {near[0]!r} to be one?" if near else ""
@@ -240,7 +240,13 @@ def _folders(file: Path, root: Path, content: dict[str, Any], key: str) -> dict[
         raise DataError(
             f"{file}: {key} must be a folder, or one for each split, for example {key}: {{train: a, val: b}}, not {written!r:.80}"
         )
-    return {split: root / Path(folder).expanduser() for split, folder in by_split.items()}
+    return {split: _path(root, folder) for split, folder in by_split.items()}
+
+
+def _path(root: Path, text: str) -> Path:
+    """A path as written; one with Windows separators too, where there is none of that very name."""
+    path = root / Path(text).expanduser()
+    return path if "\\" not in text or path.exists() else root / text.replace("\\", "/")
 
 
 def _counts(file: Path, content: dict[str, Any]) -> dict[str, int]:

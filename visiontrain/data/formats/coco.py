@@ -178,8 +178,6 @@ class CocoSplit:
             yield Finding("ignored", file, 0, text)
         if not rows:
             yield Finding("labels_empty", file, 0, f"{self.split} has no annotations: {total} pictures of background")
-        if self.description.recognised:
-            yield Finding("format_recognised", file, 0, f"read as COCO: {self.description.recognised}")
 
     def _where(self) -> str:
         return f"{self.description.file}, {self.split}"

@@ -119,13 +119,14 @@ class YoloSplit:
 
     def _nothing_found(self, missing: Sequence[str]) -> str:
         folder = os.path.dirname(missing[0])
+        other = _other_format(str(self.description.root))
         return (
             f"{self._where()}: no label file was found for any of {len(missing)} pictures. Looked for\n  "
             + "\n  ".join(missing[:3])
             + ("\n  ..." if len(missing) > 3 else "")
             + f"\nand beside the pictures; {_what_is_there(folder)}. "
             "Labels lie where the last folder named images of a picture's path is replaced by labels, or beside the picture, "
-            "as <picture name>.txt"
+            f"as <picture name>.txt{other}"
         )
 
     def _where(self) -> str:
@@ -258,6 +259,18 @@ def _inside(
     if over <= ROUNDING:
         return box, "", ""
     return box, overshoot_kind(over), f"reaches {over:.2g} of the picture over its border, clipped: {row}"
+
+
+def _other_format(root: str) -> str:
+    """A hint at labels of another format in a folder or in its annotations, or ""."""
+    for place in ("", "annotations", "Annotations"):
+        folder = os.path.join(root, place)
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.lower().endswith(".json"):
+                return f". {folder} holds {name}: a COCO JSON is named as the split, train: {os.path.join(place, name)}"
+            if name.lower().endswith(".xml"):
+                return f". {folder} holds {name}: Pascal VOC labels are read with format: voc and annotations: {place or '.'}"
+    return ""
 
 
 def _what_is_there(folder: str) -> str:
