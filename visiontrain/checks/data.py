@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from visiontrain.checks.kinds import KINDS
-from visiontrain.checks.pictures import explained, picture_findings
+from visiontrain.checks.pictures import picture_findings
 from visiontrain.data.description import Description, class_lines
 from visiontrain.data.index import Scan, Scanned, scan_split
 from visiontrain.data.labels import Finding
@@ -73,7 +73,7 @@ def _naming(progress: Progress, what: str) -> Callable[[int, int], None]:
 
 
 def _of_split(scan: Scan, imgsz: int) -> Iterator[Finding]:
-    yield from map(explained, scan.findings)
+    yield from scan.findings
     for picture in scan.pictures:
         yield from _of_picture(picture, imgsz)
     for file in scan.source.strays([picture.path for picture in scan.pictures]):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 REACH = 1 << 16  # bytes at either end of a file in which headers are looked for
-_MAGIC = {b"\xff\xd8": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+_MAGIC = {b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 _MAGIC |= {b"II+\0": "TIFF", b"MM\0+": "TIFF"}  # BigTIFF
 _STARTS_OF_FRAME = frozenset({0xC0, 0xC1, 0xC2})  # Huffman-coded, sequential or progressive
 _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the three in the range are tables
@@ -42,6 +43,8 @@ class Header:
 
 def kind_of(data: bytes | memoryview) -> str:
     """JPEG, PNG, BMP, WebP or TIFF, by the first bytes; "" for anything else."""
+    if data[:2] == b"\xff\xd8":
+        return "JPEG"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     return next((kind for magic, kind in _MAGIC.items() if data[: len(magic)] == magic), "")
@@ -128,14 +131,12 @@ def _png(data: bytes | memoryview, tail: bytes | memoryview) -> Header | None:
 
 def _at_the_end(tail: bytes) -> int:
     """The orientation in an eXIf chunk behind the pixels; its checksum tells it from the same letters in a text."""
-    place = tail.rfind(b"eXIf")
-    if place < 4:
-        return 1
-    (length,) = struct.unpack_from(">I", tail, place - 4)
-    end = place + 4 + length
-    if end + 4 > len(tail) or struct.unpack_from(">I", tail, end)[0] != zlib.crc32(tail[place:end]):
-        return 1
-    return _orientation(tail[place + 4 : end])
+    for found in re.finditer(b"eXIf", tail):
+        place = found.start()
+        end = place + 4 + int.from_bytes(tail[max(place - 4, 0) : place])
+        if end + 4 <= len(tail) and int.from_bytes(tail[end : end + 4]) == zlib.crc32(tail[place:end]):
+            return _orientation(tail[place + 4 : end])
+    return 1
 
 
 def _bmp(data: bytes | memoryview, tail: bytes | memoryview) -> Header | None:
