@@ -118,7 +118,7 @@ def unusable(report: DataReport) -> str:
 
 
 def _examine(config: CheckConfig) -> DataReport:
-    description = load_description(config.data)
+    description = load_description(config.data, config.download)
     with tqdm(unit="img", leave=False, disable=None) as bar:
 
         def show(what: str, done: int, total: int) -> None:

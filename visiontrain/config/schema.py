@@ -146,6 +146,9 @@ class TrainConfig(_Checked):
 
     model: str = setting("yolov8n", "a family and size, trained from scratch, or a checkpoint to start from")
     data: str = setting("", "dataset description: a path, or a name in datasets/ (shapes needs no download)")
+    download: bool = setting(
+        False, "fetch data that are not there from where their description says, into the user's cache"
+    )
     epochs: int = setting(100, "passes over the training images", low=1)
     batch: int = setting(
         16,
@@ -214,6 +217,7 @@ class ValConfig(_Checked):
 
     model: str = setting("", "the checkpoint to validate, for example runs/train/run/weights/best.pt")
     data: str = _like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
+    download: bool = _like(TrainConfig, "download")
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
     batch: int = _like(TrainConfig, "batch", words={}, help="images per forward pass")
     imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
@@ -254,6 +258,7 @@ class CheckConfig(_Checked):
     """Settings of a check: those of training that its data and its windows depend on."""
 
     data: str = _like(TrainConfig, "data")
+    download: bool = _like(TrainConfig, "download")
     preflight: bool = setting(True, "try some windows of the training; false: look at the data alone")
     model: str = _like(TrainConfig, "model")
     epochs: int = _like(TrainConfig, "epochs")

@@ -91,7 +91,7 @@ def _read(config: ValConfig, settings: dict[str, Any], known: Sequence[str]) -> 
     data = config.data or str(settings.get("data", ""))
     if not data:
         raise ConfigError(f"data is missing: {config.model} does not say what it was trained on; give data=my.yaml")
-    description = load_description(data)
+    description = load_description(data, config.download)
     _check_names(description.file, description.names, known)
     return read_split(description, config.split), data
 

@@ -138,12 +138,12 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
     ranks = ranks.on(choose_device(config.device, ranks.place))
 
     def read() -> tuple[Index, Index]:
-        description = load_description(config.data)
+        description = load_description(config.data, config.download)
         return read_with_bar(description, "train"), read_with_bar(description, "val")
 
     train_index, val_index = ranks.first(read)
     if ranks.place.local == 0 and not ranks.main:
-        draw_here(config.data)
+        draw_here(config.data, config.download)
     setup = arrange(config, ranks, train_index, val_index, resumed)
     return replace(setup, folder=ranks.first(lambda: folder_of(config, resumed, ranks)))
 
