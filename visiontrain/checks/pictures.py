@@ -100,7 +100,7 @@ def _look_at(picture: Scanned) -> tuple[_Look | None, Finding | None]:
     small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32).ravel()
     small -= small.mean()
     length = float(np.linalg.norm(small))
-    digest = hashlib.blake2b(memoryview(data), digest_size=16).digest()
+    digest = hashlib.blake2b(data.data, digest_size=16).digest()
     return _Look(digest, np.packbits(steps[:, 1:] > steps[:, :-1]), small / max(length, 1e-6)), finding
 
 

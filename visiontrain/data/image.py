@@ -161,7 +161,7 @@ def bytes_of(path: str | Path) -> np.ndarray:
 
 def decode(data: np.ndarray, path: str | Path, reduce: int = 1) -> np.ndarray:
     """The picture in the bytes of a file, as ``read`` gives it; ``path`` is for the message."""
-    view = memoryview(data)
+    view = data.data
     kind = kind_of(view)
     header = header_of(view, view[-REACH:]) or Header(kind)
     _refuse(header, path)
