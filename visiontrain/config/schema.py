@@ -115,6 +115,11 @@ class AugmentConfig(_Checked):
     mosaic: float = setting(1.0, "probability of a mosaic of four pictures", low=0, high=1)
     mixup: float = setting(0.0, "probability of blending with another sample", low=0, high=1)
     close_mosaic: int = setting(10, "last epochs without mosaic", low=0)
+    partners: str = setting(
+        "near",
+        "the other pictures of a mosaic: near, of those dealt a little earlier, which are in memory still; any, of all",
+        choices=("near", "any"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,8 @@ from visiontrain.data import image as pictures_io
 from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
 from visiontrain.data.index import Index
-from visiontrain.data.sampler import permutation
+from visiontrain.data.pixels import KEPT, Pixels
+from visiontrain.data.sampler import partner, permutation
 from visiontrain.data.shuffle import Shuffle
 
 if TYPE_CHECKING:
@@ -27,11 +28,15 @@ class TrainSet:
         augment: strengths and probabilities.
         seed: of the run.
         epochs: of the run; the last ``close_mosaic`` of them see single pictures (no mosaic, no mixup).
+        kept: bytes of decoded pictures that this process may keep for samples near by.
     """
 
-    def __init__(self, index: Index, imgsz: int, augment: AugmentConfig, seed: int, epochs: int) -> None:
+    def __init__(
+        self, index: Index, imgsz: int, augment: AugmentConfig, seed: int, epochs: int, kept: int = KEPT
+    ) -> None:
         self.index = index
         self.imgsz = imgsz
+        self.pixels = Pixels(index, (imgsz, imgsz), kept)
         self.augment = augment
         self.seed = seed
         self.epochs = epochs
@@ -62,9 +67,9 @@ class TrainSet:
         context = Context(
             rng=rng,
             settings=self.augment,
-            size=self.imgsz,
-            pictures=self.index,
-            pick=lambda: int(order[rng.integers(len(order))]),
+            size=(self.imgsz, self.imgsz),
+            pictures=self.pixels,
+            pick=lambda: int(order[self._other(position, rng)]),
             closed=self.closed(epoch),
         )
         draft = augment(int(order[position]), context)
@@ -76,6 +81,12 @@ class TrainSet:
             original=self.index.size(draft.index),
             path=self.index.path(draft.index),
         )
+
+    def _other(self, position: int, rng: np.random.Generator) -> int:
+        """The position of another picture for the sample at ``position``."""
+        if self.augment.partners == "any":
+            return int(rng.integers(len(self)))
+        return partner(position, len(self), rng)
 
 
 class EvalSet:

@@ -8,6 +8,7 @@ import signal
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from visiontrain.batch import Batch, collate
 from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.sampler import block_of
 from visiontrain.errors import VisionTrainError
 
 _GRACE = 10  # seconds that a worker outlives SIGTERM, so that the main process can write its checkpoint
@@ -35,7 +37,7 @@ class Loader:
     def __init__(
         self, dataset: TrainSet | EvalSet, workers: int = 0, pin: bool = False, *, keep_samples: bool = False
     ) -> None:
-        self._keys = _Keys()
+        self._keys = _Keys(together=workers > 0)
         self._loader: DataLoader | None = DataLoader(
             _Fetch(dataset, keep_samples),
             batch_sampler=self._keys,
@@ -137,12 +139,22 @@ def evaluation_loader(
 
 
 class _Keys:
-    """The batch sampler of a DataLoader that outlives an epoch: what it yields is set before each."""
+    """The batch sampler of a DataLoader that outlives an epoch: what it yields, batches for one task, is set before each.
+
+    A worker that makes all samples of a block of positions has their partners' pictures in memory still, however small
+    the batches are.
+    """
 
     lists: Iterable[Sequence[Any]] = ()
 
-    def __iter__(self) -> Iterator[list[Any]]:
-        return (list(keys) for keys in self.lists)
+    def __init__(self, together: bool) -> None:
+        self.together = together
+
+    def __iter__(self) -> Iterator[list[list[Any]]]:
+        lists = (list(keys) for keys in self.lists)
+        if not self.together:
+            return ([keys] for keys in lists)
+        return (list(task) for _, task in groupby(lists, block_of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +163,30 @@ class _Failure:
 
 
 class _Fetch(torch.utils.data.Dataset):
-    """A batch for a list of keys. An error for people travels as a value: torch would wrap it in a traceback."""
+    """Batches for lists of keys. An error for people travels as a value: torch would wrap it in a traceback."""
 
     def __init__(self, dataset: TrainSet | EvalSet, keep_samples: bool) -> None:
         self.dataset = dataset
         self.keep_samples = keep_samples
 
-    def __getitems__(self, keys: list[Any]) -> Batch | _Failure:
+    def __getitems__(self, task: list[list[Any]]) -> list[Batch | _Failure]:
+        return [self._batch(keys) for keys in task]
+
+    def _batch(self, keys: list[Any]) -> Batch | _Failure:
         try:
             return collate([self.dataset[key] for key in keys], keep_samples=self.keep_samples)
         except VisionTrainError as error:
             return _Failure(error)
 
 
-def _as_is(batch: Batch | _Failure) -> Batch | _Failure:
-    return batch
+def _as_is(batches: list[Batch | _Failure]) -> list[Batch | _Failure]:
+    return batches
 
 
-def _checked(batches: Iterator[Batch | _Failure]) -> Iterator[Batch]:
+def _checked(tasks: Iterator[list[Batch | _Failure]]) -> Iterator[Batch]:
     while True:
         try:
-            batch = next(batches)
+            batches = next(tasks)
         except StopIteration:
             return
         except RuntimeError as error:
@@ -181,9 +196,10 @@ def _checked(batches: Iterator[Batch | _Failure]) -> Iterator[Batch]:
                 f"{error} A worker that was killed usually ran out of memory: lower workers or batch, "
                 "or give the container more shared memory."
             ) from error
-        if isinstance(batch, _Failure):
-            raise batch.error
-        yield batch
+        for batch in batches:
+            if isinstance(batch, _Failure):
+                raise batch.error
+            yield batch
 
 
 def _quiet_worker(worker: int) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from visiontrain.data.shuffle import Shuffle
 
+BLOCK = 16  # positions whose samples have the same partners to draw from
+APART = 128  # positions between a sample and its nearest partners; loader processes that divide 128 / BLOCK decode once
+BACK = 2  # blocks to draw from: those 1 and 2 times APART before
 LISTED = 2**24  # pictures: up to here the order of an epoch is a list, of 128 MiB at the most
 
 
@@ -19,6 +23,23 @@ def permutation(seed: int, epoch: int, n: int, listed: int = LISTED) -> np.ndarr
     # Seeds are padded with zeros, so the 1 keeps this stream apart from that of the sample at position 0.
     entropy = (seed, epoch, 0, 1)
     return np.random.default_rng(entropy).permutation(n) if n <= listed else Shuffle(entropy, n)
+
+
+def partner(position: int, n: int, rng: np.random.Generator) -> int:
+    """Another position of an epoch of ``n`` for the mosaic at ``position``: one of those that were dealt a little earlier.
+
+    Their pictures are in memory still, so a mosaic of four decodes one. They come from other windows than the sample's
+    own, since pictures that meet again in one window would make its gradient noisier.
+    """
+    drawn = int(rng.integers(BACK * BLOCK))
+    back, inside = divmod(drawn, BLOCK)
+    return (position // BLOCK * BLOCK - (back + 1) * APART + inside) % n
+
+
+def block_of(keys: Sequence[Any]) -> Any:
+    """What the lists of keys have in common that one worker should make: (epoch, block), or each its own."""
+    first = keys[0]
+    return (first[0], first[1] // BLOCK) if isinstance(first, tuple) else first
 
 
 class WindowSampler:

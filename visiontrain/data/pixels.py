@@ -1,0 +1,68 @@
+"""The pictures of a split at training size, decoded once as long as samples near by need them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from visiontrain.data import image
+from visiontrain.data.index import Index
+
+KEPT = 256 * 2**20  # bytes of pictures that the loader processes of a host keep together
+
+
+class Pixels:
+    """Pictures by number: (h, w, 3) uint8 RGB, not to be written to, none larger than ``size``.
+
+    Whatever draws a picture starts from these pixels, so where they come from (a file, memory, a cache) changes no bit.
+
+    Args:
+        index: of the split.
+        size: (height, width) that a picture is shrunk to fit; smaller ones stay as they are.
+        kept: bytes of the pictures used last that stay in memory.
+    """
+
+    def __init__(self, index: Index, size: tuple[int, int], kept: int = KEPT) -> None:
+        self.index = index
+        self.size = size
+        self.kept = kept
+        self._recent: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """The pixels of a picture.
+
+        Raises:
+            DataError: it was readable when the index was made and is not any more.
+        """
+        picture = self._recent.get(number)
+        if picture is not None:
+            self._recent.move_to_end(number)
+            return picture
+        picture = self._recent[number] = read(self.index, number, self.size)
+        self._bytes += picture.nbytes
+        while self._bytes > self.kept and len(self._recent) > 1:
+            self._bytes -= self._recent.popitem(last=False)[1].nbytes
+        return picture
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which keeps its own."""
+        return {**self.__dict__, "_recent": OrderedDict(), "_bytes": 0}
+
+
+def fitted(height: int, width: int, size: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) in whole pixels of a picture shrunk to fit into ``size``."""
+    gain = min(size[0] / height, size[1] / width, 1.0)
+    return max(round(height * gain), 1), max(round(width * gain), 1)
+
+
+def read(index: Index, number: int, size: tuple[int, int]) -> np.ndarray:
+    """A picture from its file, shrunk to fit into ``size``: JPEG at 1/2, 1/4 or 1/8 where no more is needed."""
+    height, width = index.size(number)
+    high, wide = fitted(height, width, size)
+    path, reduce = index.path(number), 1
+    while image.reducible(path) and reduce < 8 and max(high / height, wide / width) * reduce * 2 <= 1:
+        reduce *= 2
+    return image.resize(image.read(path, reduce), wide, high)
