@@ -183,6 +183,12 @@ class TrainConfig(_Checked):
     workers: int = setting(
         -1, "loader processes of each rank; auto: its share of the cores, at most 8; 0: none", low=0, words={"auto": -1}
     )
+    cache: str = setting(
+        "",
+        "keep training pictures decoded, at training size: ram, for this run; disk, in the user's cache for later ones too",
+        choices=("", "ram", "disk"),
+        words={"true": "ram", "yes": "ram", "on": "ram", "false": "", "no": "", "off": "", "none": ""},
+    )
     timeout: float = setting(600.0, "seconds that a rank waits for the others before it gives the run up", above=0)
     max_restarts: int = setting(
         0, "with several devices: how often all ranks start again, from the last checkpoint, after one was lost", low=0
@@ -303,7 +309,6 @@ Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, 
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
-    "cache": "pictures are decoded when they are needed",
     "rect": "training pictures are square",
     "multi_scale": "all windows have the size imgsz",
     "freeze": "all layers are trained",

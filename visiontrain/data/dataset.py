@@ -10,6 +10,7 @@ from visiontrain.batch import Sample
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
+from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
 from visiontrain.data.pixels import KEPT, Pixels
 from visiontrain.data.sampler import partner, permutation
@@ -29,14 +30,22 @@ class TrainSet:
         seed: of the run.
         epochs: of the run; the last ``close_mosaic`` of them see single pictures (no mosaic, no mixup).
         kept: bytes of decoded pictures that this process may keep for samples near by.
+        cache: keeps all of them.
     """
 
     def __init__(
-        self, index: Index, imgsz: int, augment: AugmentConfig, seed: int, epochs: int, kept: int = KEPT
+        self,
+        index: Index,
+        imgsz: int,
+        augment: AugmentConfig,
+        seed: int,
+        epochs: int,
+        kept: int = KEPT,
+        cache: Cache | None = None,
     ) -> None:
         self.index = index
         self.imgsz = imgsz
-        self.pixels = Pixels(index, (imgsz, imgsz), kept)
+        self.pixels = Pixels(index, (imgsz, imgsz), kept, cache)
         self.augment = augment
         self.seed = seed
         self.epochs = epochs

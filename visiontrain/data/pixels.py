@@ -1,4 +1,4 @@
-"""The pictures of a split at training size, decoded once as long as samples near by need them."""
+"""The pictures of a split at training size, decoded once: as long as samples near by need them, or for good in a cache."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from visiontrain.data import image
+from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
 
 KEPT = 256 * 2**20  # bytes of pictures that the loader processes of a host keep together
@@ -22,12 +23,14 @@ class Pixels:
         index: of the split.
         size: (height, width) that a picture is shrunk to fit; smaller ones stay as they are.
         kept: bytes of the pictures used last that stay in memory.
+        cache: keeps all of them; ``kept`` is not needed then.
     """
 
-    def __init__(self, index: Index, size: tuple[int, int], kept: int = KEPT) -> None:
+    def __init__(self, index: Index, size: tuple[int, int], kept: int = KEPT, cache: Cache | None = None) -> None:
         self.index = index
         self.size = size
         self.kept = kept
+        self.cache = cache
         self._recent: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0
 
@@ -37,6 +40,12 @@ class Pixels:
         Raises:
             DataError: it was readable when the index was made and is not any more.
         """
+        if self.cache is not None:
+            picture = self.cache.get(number)
+            if picture is None:
+                picture = read(self.index, number, self.size)
+                self.cache.put(number, picture)
+            return picture
         picture = self._recent.get(number)
         if picture is not None:
             self._recent.move_to_end(number)
@@ -56,6 +65,13 @@ def fitted(height: int, width: int, size: tuple[int, int]) -> tuple[int, int]:
     """(height, width) in whole pixels of a picture shrunk to fit into ``size``."""
     gain = min(size[0] / height, size[1] / width, 1.0)
     return max(round(height * gain), 1), max(round(width * gain), 1)
+
+
+def sides(index: Index, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The heights and the widths, (n,) each, of all pictures of a split as ``fitted`` gives them."""
+    gains = np.minimum(np.minimum(size[0] / index.sizes[:, 0], size[1] / index.sizes[:, 1]), 1.0)
+    high, wide = (np.maximum(np.rint(index.sizes[:, side] * gains).astype(np.int64), 1) for side in (0, 1))
+    return high, wide
 
 
 def read(index: Index, number: int, size: tuple[int, int]) -> np.ndarray:

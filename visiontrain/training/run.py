@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
-from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import evaluation_loader, training_loader, worker_count
@@ -39,6 +39,7 @@ from visiontrain.record.events import (
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
 from visiontrain.training.autobatch import find_batch
+from visiontrain.training.caching import kept_pictures
 from visiontrain.training.checkpoint import About, TrainState, restore
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
@@ -117,6 +118,7 @@ def carry_out(setup: Setup, callbacks: Sequence[Callable[[Event], None]]) -> Run
         stack.callback(setup.val_loader.close)
         interrupt = stack.enter_context(Interrupt(alone=setup.ranks.size == 1).listening())
         stack.enter_context(reproducible(setup.deterministic))
+        setup = replace(setup, cache=stack.enter_context(kept_pictures(setup)))
         job = begin(setup, record, interrupt)
         stack.callback(job.micro_batches.close)
         try:
@@ -305,8 +307,7 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
 
 def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, None]:
     """The micro-batches of every window that is left, epoch after epoch, as one stream."""
-    config, plan = setup.config, setup.plan
-    dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=plan.epochs)
+    plan = setup.plan
 
     def positions() -> Iterator[list[tuple[int, int]]]:
         for epoch in range(state_epoch, plan.epochs):
@@ -315,14 +316,14 @@ def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, Non
                     yield [(epoch, position) for position in range(start, stop)]
 
     state_epoch, state_position = state.epoch, state.position  # as they are now, not when the loader gets there
-    return training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda")
+    return training_loader(setup.training_set, positions(), setup.workers, setup.ranks.device.type == "cuda")
 
 
 def averaged(setup: Setup, state: TrainState) -> Detector:
     """The averaged weights, their statistics measured anew where the policy says so; the samples are those of training."""
-    config, policy, model = setup.config, setup.statistics, state.ema.model
+    policy, model = setup.statistics, state.ema.model
     if policy.reestimate_images:
-        dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=setup.plan.epochs)
+        dataset = setup.training_set
         images = min(policy.reestimate_images, len(dataset))
         positions = WindowSampler([(0, images)], policy.reestimate_batch, state.epoch)
         with closing(training_loader(dataset, positions, setup.workers)) as batches:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from visiontrain.config.schema import TrainConfig
+from visiontrain.data.cache import Cache
+from visiontrain.data.dataset import TrainSet
 from visiontrain.data.index import Index
 from visiontrain.data.loader import EvaluationLoader, worker_count
+from visiontrain.data.pixels import KEPT
 from visiontrain.distributed import Ranks
 from visiontrain.training.autobatch import BatchChoice
 from visiontrain.training.optimizer import Choice
@@ -33,10 +36,25 @@ class Setup:
     resumed: Resumed | None
     statistics: BatchNormPolicy = AS_IT_IS
     auto: BatchChoice | None = None
+    cache: Cache | None = None
 
     @property
     def workers(self) -> int:
         return worker_count(self.config.workers, self.ranks.place.local_size)
+
+    @property
+    def training_set(self) -> TrainSet:
+        """The samples of the run."""
+        config, makers = self.config, max(self.workers, 1) * self.ranks.place.local_size
+        return TrainSet(
+            self.train,
+            config.imgsz,
+            config.augment,
+            seed=config.seed,
+            epochs=self.plan.epochs,
+            kept=KEPT // makers,
+            cache=self.cache,
+        )
 
     @property
     def deterministic(self) -> bool:

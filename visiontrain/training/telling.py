@@ -18,6 +18,7 @@ from visiontrain.models.detector import Detector
 from visiontrain.nn.norm import norm_layers
 from visiontrain.record.events import Notice
 from visiontrain.record.files import write_text
+from visiontrain.training.caching import told
 from visiontrain.training.checkpoint import TrainState, versions
 from visiontrain.training.plan import counted
 from visiontrain.training.schedule import horizon, lr_factor
@@ -48,6 +49,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
+        *([told(setup.cache)] if setup.cache else []),
         *([idle] if idle else []),
     )
 
