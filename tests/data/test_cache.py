@@ -75,15 +75,33 @@ def test_sides_of_many_are_those_of_each(index, seed):
         assert [(int(h), int(w)) for h, w in zip(*sides(many, size), strict=True)] == expected
 
 
-def test_what_was_used_last_stays_and_no_more_than_kept(index, decoded):
-    source = Pixels(index, SIZE, kept=2 * 64 * 64 * 3)
-    first = all_of(source, index)
-    assert decoded == [0, 1, 2, 3, 4]
-    np.testing.assert_array_equal(source[4], first[4])
-    assert decoded == [0, 1, 2, 3, 4] and source._bytes <= source.kept
-    np.testing.assert_array_equal(source[0], first[0])
-    assert decoded[-1] == 0 and source._bytes == sum(each.nbytes for each in source._recent.values())
-    assert not pickle.loads(pickle.dumps(source))._recent
+def test_what_samples_were_about_stays_longest_and_no_more_than_kept(index, decoded):
+    """A guest goes before those that later samples draw from, and then the oldest of these."""
+    plain = Pixels(index, SIZE)
+    expected = all_of(plain, index)
+    room = sum(expected[number].nbytes for number in (0, 1, 4))  # the largest of the guests, and less than 0, 1, 2 and 3
+    source = Pixels(index, SIZE, kept=room)
+    decoded.clear()
+    for number in (0, 1):
+        source.begin(number)
+    for guest in (2, 3, 4):
+        np.testing.assert_array_equal(source[guest], expected[guest])
+    assert decoded == [0, 1, 2, 3, 4] and [*source._own] == [0, 1]
+    source.begin(2)
+    source.begin(3)
+    assert [*source._own] == [1, 2, 3] and not source._guests
+    for number in range(5):
+        np.testing.assert_array_equal(source[number], expected[number])
+        held = [*source._own.values(), *source._guests.values()]
+        assert source._bytes == sum(picture.nbytes for picture in held) <= source.kept
+    assert not pickle.loads(pickle.dumps(source))._own
+
+
+def test_one_picture_is_there_however_little_may_be_kept(index):
+    source = Pixels(index, SIZE, kept=1)
+    source.begin(4)
+    np.testing.assert_array_equal(source[0], read(index, 0, SIZE))
+    assert len(source._own) + len(source._guests) == 1
 
 
 @pytest.mark.parametrize("where", ["ram", "disk", "temporary file"])

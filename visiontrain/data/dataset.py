@@ -81,7 +81,9 @@ class TrainSet:
             pick=lambda: int(order[self._other(position, rng)]),
             closed=self.closed(epoch),
         )
-        draft = augment(int(order[position]), context)
+        number = int(order[position])
+        self.pixels.begin(number)
+        draft = augment(number, context)
         return Sample(
             image=draft.image,
             classes=draft.classes.astype(np.int64),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ class Pixels:
     Args:
         index: of the split.
         size: (height, width) that a picture is shrunk to fit; smaller ones stay as they are.
-        kept: bytes of the pictures used last that stay in memory.
+        kept: bytes of the pictures decoded last that stay in memory.
         cache: keeps all of them; ``kept`` is not needed then.
     """
 
@@ -31,8 +30,21 @@ class Pixels:
         self.size = size
         self.kept = kept
         self.cache = cache
-        self._recent: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._own: dict[int, np.ndarray] = {}  # oldest first
+        self._guests: dict[int, np.ndarray] = {}  # came as another's partner and were not there
         self._bytes = 0
+
+    def begin(self, number: int) -> None:
+        """Have a picture that a sample is about, and that later ones will draw from.
+
+        Raises:
+            DataError: it was readable when the index was made and is not any more.
+        """
+        if self.cache is None:
+            picture = self[number]
+            for kept in (self._own, self._guests):
+                kept.pop(number, None)
+            self._own[number] = picture
 
     def __getitem__(self, number: int) -> np.ndarray:
         """The pixels of a picture.
@@ -46,19 +58,24 @@ class Pixels:
                 picture = read(self.index, number, self.size)
                 self.cache.put(number, picture)
             return picture
-        picture = self._recent.get(number)
-        if picture is not None:
-            self._recent.move_to_end(number)
-            return picture
-        picture = self._recent[number] = read(self.index, number, self.size)
+        for kept in (self._own, self._guests):
+            if number in kept:
+                return kept[number]
+        picture = self._guests[number] = read(self.index, number, self.size)
         self._bytes += picture.nbytes
-        while self._bytes > self.kept and len(self._recent) > 1:
-            self._bytes -= self._recent.popitem(last=False)[1].nbytes
+        while self._bytes > self.kept and len(self._own) + len(self._guests) > 1:
+            self._drop_one(number)
         return picture
+
+    def _drop_one(self, but: int) -> None:
+        """The oldest guest, else the oldest of all."""
+        kept = self._guests if len(self._guests) > 1 else self._own
+        oldest = next(number for number in kept if number != but)
+        self._bytes -= kept.pop(oldest).nbytes
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which keeps its own."""
-        return {**self.__dict__, "_recent": OrderedDict(), "_bytes": 0}
+        return {**self.__dict__, "_own": {}, "_guests": {}, "_bytes": 0}
 
 
 def fitted(height: int, width: int, size: tuple[int, int]) -> tuple[int, int]:

@@ -43,19 +43,23 @@ def place(draft: Draft, context: Context) -> Draft:
 
 def draw_matrix(context: Context, canvas: tuple[int, int]) -> np.ndarray:
     """(3, 3) matrix from canvas to output pixels: about the canvas' centre, which lands near the output's."""
-    rng, settings = context.rng, context.settings
-    height, width = context.size
-    centre, lens, turn, slant, shift = (np.eye(3) for _ in range(5))
-    centre[:2, 2] = -canvas[1] / 2, -canvas[0] / 2
-    lens[2, :2] = rng.uniform(-settings.perspective, settings.perspective, 2)
-    angle = math.radians(rng.uniform(-settings.degrees, settings.degrees))
-    scale = rng.uniform(1 - settings.scale, 1 + settings.scale)
+    settings, (height, width) = context.settings, context.size
+    drawn = (2 * context.rng.random(8) - 1).tolist()
+    lens_x, lens_y = (settings.perspective * each for each in drawn[:2])
+    angle, scale = math.radians(settings.degrees * drawn[2]), 1 + settings.scale * drawn[3]
+    slant_x, slant_y = (math.tan(math.radians(settings.shear * each)) for each in drawn[4:6])
+    x, y = ((0.5 + settings.translate * each) * side for each, side in zip(drawn[6:], (width, height), strict=True))
     cosine, sine = scale * math.cos(angle), scale * math.sin(angle)
-    turn[:2, :2] = (cosine, sine), (-sine, cosine)
-    slants = rng.uniform(-settings.shear, settings.shear, 2)
-    slant[0, 1], slant[1, 0] = (math.tan(math.radians(each)) for each in slants)
-    shift[:2, 2] = rng.uniform(0.5 - settings.translate, 0.5 + settings.translate, 2) * (width, height)
-    return shift @ slant @ turn @ lens @ centre
+    # Slant and shift of what is turned and scaled; the lens acts about the centre of the canvas, which goes to 0, 0 first.
+    slanted = np.array(((1, slant_x, x), (slant_y, 1, y), (0, 0, 1))) @ np.array(
+        ((cosine, sine, 0), (-sine, cosine, 0), (0, 0, 1))
+    )
+    centred = np.array(((1, 0, -canvas[1] / 2), (0, 1, -canvas[0] / 2), (0, 0, 1)))
+    return (
+        slanted @ np.array(((1, 0, 0), (0, 1, 0), (lens_x, lens_y, 1))) @ centred
+        if settings.perspective
+        else slanted @ centred
+    )
 
 
 def clip_boxes(boxes: np.ndarray, seen: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ def four_tiles(index: int, context: Context) -> tuple[Tile, ...]:
         Bochkovskiy et al., YOLOv4, arXiv:2004.10934, section 3.4.
     """
     height, width = context.size
-    x, y = float(context.rng.uniform(0.5, 1.5)) * width, float(context.rng.uniform(0.5, 1.5)) * height
+    x, y = width * (0.5 + context.rng.random()), height * (0.5 + context.rng.random())
     tiles = []
     for place, picture in enumerate((index, context.pick(), context.pick(), context.pick())):
         wide, high = _fitted(picture, context)
