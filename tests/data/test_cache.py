@@ -79,7 +79,9 @@ def test_what_samples_were_about_stays_longest_and_no_more_than_kept(index, deco
     """A guest goes before those that later samples draw from, and then the oldest of these."""
     plain = Pixels(index, SIZE)
     expected = all_of(plain, index)
-    room = sum(expected[number].nbytes for number in (0, 1, 4))  # the largest of the guests, and less than 0, 1, 2 and 3
+    room = sum(
+        expected[number].nbytes for number in (0, 1, 4)
+    )  # the largest of the guests, and less than 0, 1, 2 and 3
     source = Pixels(index, SIZE, kept=room)
     decoded.clear()
     for number in (0, 1):

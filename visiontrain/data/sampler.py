@@ -12,6 +12,7 @@ from visiontrain.data.shuffle import Shuffle
 BLOCK = 16  # positions whose samples have the same partners to draw from
 APART = 128  # positions between a sample and its nearest partners; loader processes that divide 128 / BLOCK decode once
 BACK = 2  # blocks to draw from: those 1 and 2 times APART before
+FEW = 512  # pictures: an epoch of less draws from all of it
 LISTED = 2**24  # pictures: up to here the order of an epoch is a list, of 128 MiB at the most
 
 
@@ -29,8 +30,11 @@ def partner(position: int, n: int, rng: np.random.Generator) -> int:
     """Another position of an epoch of ``n`` for the mosaic at ``position``: one of those that were dealt a little earlier.
 
     Their pictures are in memory still, so a mosaic of four decodes one. They come from other windows than the sample's
-    own, since pictures that meet again in one window would make its gradient noisier.
+    own, since pictures that meet again in one window would make its gradient noisier. A small split has few that are
+    near, and most of it is in memory anyway: there it is any position.
     """
+    if n < FEW:
+        return int(rng.integers(n))
     drawn = int(rng.integers(BACK * BLOCK))
     back, inside = divmod(drawn, BLOCK)
     return (position // BLOCK * BLOCK - (back + 1) * APART + inside) % n
