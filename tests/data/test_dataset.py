@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import pickle
 import time
+import traceback
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -15,11 +17,13 @@ import pytest
 import torch
 
 from visiontrain.config.schema import AugmentConfig
+from visiontrain.data import loader as loading
 from visiontrain.data import pixels
+from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
-from visiontrain.data.loader import Loader, evaluation_loader, training_loader
+from visiontrain.data.loader import Loader, evaluation_loader, fitting_workers, training_loader
 from visiontrain.data.sampler import FEW, WindowSampler, partner, permutation
 from visiontrain.errors import DataError, VisionTrainError
 
@@ -228,3 +232,38 @@ def test_a_mosaic_decodes_one_picture_whatever_the_batch_and_the_workers(tmp_pat
         for _ in loader.run(WindowSampler([(512, 1024)], batch, 0)):
             pass
     assert 512 <= counted.stat().st_size - before <= 512 + 40
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_workers_of_either_start_method_make_the_same_samples(index, start_method):
+    keys = list(WindowSampler([(0, N)], 3, 0))
+    expected = list(training_loader(samples_of(index), keys))
+    with Loader(samples_of(index), workers=2, start_method=start_method) as loader:
+        for one, two in zip(expected, loader.run(keys), strict=True):
+            assert torch.equal(one.images, two.images) and torch.equal(one.targets.boxes, two.targets.boxes)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_users_own_names_the_picture(index, workers, monkeypatch):
+    def broken(draft, context):
+        raise ZeroDivisionError("of the user's own")
+
+    monkeypatch.setitem(AUGMENTATIONS, "colour", broken)
+    samples = samples_of(index)
+    with pytest.raises(ZeroDivisionError) as raised:
+        next(training_loader(samples, [[(0, 3)]], workers))
+    assert samples.path((0, 3)) in "".join(traceback.format_exception(raised.value))
+
+
+def test_shared_memory_bounds_the_workers(monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path)
+    free = {"bytes": 64 * 2**20}
+    monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=free["bytes"]))
+    assert fitting_workers(8, 16, (640, 640)) == 1  # 59 MB for each
+    assert fitting_workers(8, 16, (640, 640), ranks=2) == 0
+    assert fitting_workers(8, 16, (320, 320)) == 4
+    free["bytes"] = 2**40
+    assert fitting_workers(8, 16, (640, 640)) == 8
+    monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path / "not there")
+    free["bytes"] = 0
+    assert fitting_workers(8, 16, (640, 640)) == 8

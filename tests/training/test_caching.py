@@ -54,3 +54,9 @@ def test_memory_that_does_not_suffice_is_said_with_numbers(tiny, tmp_path, monke
     monkeypatch.setattr(caching, "free_bytes", lambda device: 10_000)
     with pytest.raises(ConfigError, match=r"cache=ram: 13 pictures take .* GB at training size.*cache=disk"):
         run_of(ALONE, {"data": str(tiny), "project": str(tmp_path), "workers": 0, "cache": "ram"})
+
+
+def test_too_little_shared_memory_is_said_and_fewer_workers_are_used(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(recipe, "fitting_workers", lambda wanted, *more: 1)
+    run_of(ALONE, {"data": str(tiny), "project": str(tmp_path), "workers": 2, "epochs": 1})
+    assert "room for the batches of 1 of 2 loader processes, so 1 are used" in capsys.readouterr().out

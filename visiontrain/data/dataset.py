@@ -93,6 +93,11 @@ class TrainSet:
             path=self.index.path(draft.index),
         )
 
+    def path(self, key: tuple[int, int]) -> str:
+        """Of the picture at (epoch, position)."""
+        epoch, position = key
+        return self.index.path(int(self.order(epoch)[position]))
+
     def _other(self, position: int, rng: np.random.Generator) -> int:
         """The position of another picture for the sample at ``position``."""
         if self.augment.partners == "any":
@@ -118,6 +123,10 @@ class EvalSet:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def path(self, i: int) -> str:
+        """Of the i-th picture."""
+        return self.index.path(int(self._order[i]))
 
     def __getitem__(self, i: int) -> Sample:
         """The i-th sample; its ``position`` is its number in the split.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -16,11 +18,13 @@ import cv2
 import torch
 from torch.utils.data import DataLoader
 
-from visiontrain.batch import Batch, collate
+from visiontrain.batch import Batch, Sample, collate
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.sampler import block_of
 from visiontrain.errors import VisionTrainError
 
+SHARED_MEMORY = Path("/dev/shm")
+WAITING = 3  # tasks of each worker whose batches may be in shared memory: two that wait, one in the making
 _GRACE = 10  # seconds that a worker outlives SIGTERM, so that the main process can write its checkpoint
 
 
@@ -32,10 +36,17 @@ class Loader:
         workers: processes; 0 makes the same samples in this one.
         pin: copy batches to page-locked memory (for CUDA).
         keep_samples: batches keep their samples without pixels, for evaluation.
+        start_method: of the workers: fork, spawn or forkserver; None: as the platform does.
     """
 
     def __init__(
-        self, dataset: TrainSet | EvalSet, workers: int = 0, pin: bool = False, *, keep_samples: bool = False
+        self,
+        dataset: TrainSet | EvalSet,
+        workers: int = 0,
+        pin: bool = False,
+        *,
+        keep_samples: bool = False,
+        start_method: str | None = None,
     ) -> None:
         self._keys = _Keys(together=workers > 0)
         self._loader: DataLoader | None = DataLoader(
@@ -46,6 +57,7 @@ class Loader:
             pin_memory=pin,
             persistent_workers=workers > 0,
             worker_init_fn=_quiet_worker if workers else None,
+            multiprocessing_context=start_method if workers else None,
         )
         _OPEN.add(self)
 
@@ -123,6 +135,21 @@ def worker_count(workers: int, ranks: int = 1) -> int:
     return workers if workers >= 0 else min(8, max((os.cpu_count() or 1) // ranks, 1))
 
 
+def fitting_workers(wanted: int, task_images: int, size: tuple[int, int], ranks: int = 1) -> int:
+    """How many of the wanted loader processes the shared memory has room for; containers often have 64 MB of it.
+
+    Args:
+        wanted: by one rank.
+        task_images: that a worker makes at a time.
+        size: (height, width) of a picture, pixels.
+        ranks: that share the memory of this host.
+    """
+    if not wanted or not SHARED_MEMORY.is_dir():
+        return wanted
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    return min(wanted, free // (WAITING * ranks * task_images * size[0] * size[1] * 3))
+
+
 def training_loader(
     dataset: TrainSet, micro_batches: Iterable[list[tuple[int, int]]], workers: int = 0, pin: bool = False
 ) -> Generator[Batch, None, None]:
@@ -174,9 +201,16 @@ class _Fetch(torch.utils.data.Dataset):
 
     def _batch(self, keys: list[Any]) -> Batch | _Failure:
         try:
-            return collate([self.dataset[key] for key in keys], keep_samples=self.keep_samples)
+            return collate([self._sample(key) for key in keys], keep_samples=self.keep_samples)
         except VisionTrainError as error:
             return _Failure(error)
+
+    def _sample(self, key: Any) -> Sample:
+        try:
+            return self.dataset[key]
+        except Exception as error:  # of an augmentation of the user's own, say: which picture it was about
+            error.add_note(f"while the sample of {self.dataset.path(key)} was made")
+            raise
 
 
 def _as_is(batches: list[Batch | _Failure]) -> list[Batch | _Failure]:

@@ -14,7 +14,7 @@ from visiontrain.config.schema import ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.loader import evaluation_loader, worker_count
+from visiontrain.data.loader import evaluation_loader, fitting_workers, worker_count
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -50,7 +50,8 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
     if ranks.main:
         write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
-    workers = worker_count(config.workers, ranks.place.local_size)
+    wanted = worker_count(config.workers, ranks.place.local_size)
+    workers = fitting_workers(wanted, config.batch, (imgsz, imgsz), ranks.place.local_size)
     pin = device.type == "cuda"
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []

@@ -17,8 +17,8 @@ from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.loader import evaluation_loader, training_loader, worker_count
-from visiontrain.data.sampler import WindowSampler
+from visiontrain.data.loader import evaluation_loader, fitting_workers, training_loader, worker_count
+from visiontrain.data.sampler import BLOCK, WindowSampler
 from visiontrain.distributed import ALONE, Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -191,10 +191,13 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     if resumed:
         _same_data(resumed, train_index)
     precision = choose_precision(ranks.device, config.amp)
-    workers = worker_count(config.workers, ranks.place.local_size)
     batch = 2 * config.batch // ranks.size
+    wanted, size = worker_count(config.workers, ranks.place.local_size), (config.imgsz, config.imgsz)
+    workers = fitting_workers(wanted, max(batch, BLOCK), size, ranks.place.local_size)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
-    return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, auto=auto)
+    return Setup(
+        config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, workers, auto=auto
+    )
 
 
 def read_with_bar(description: Description, split: str) -> Index:

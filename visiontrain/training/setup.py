@@ -9,7 +9,7 @@ from visiontrain.config.schema import TrainConfig
 from visiontrain.data.cache import Cache
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.index import Index
-from visiontrain.data.loader import EvaluationLoader, worker_count
+from visiontrain.data.loader import EvaluationLoader
 from visiontrain.data.pixels import KEPT
 from visiontrain.distributed import Ranks
 from visiontrain.training.autobatch import BatchChoice
@@ -34,13 +34,10 @@ class Setup:
     optimizer: Choice
     precision: Precision
     resumed: Resumed | None
+    workers: int
     statistics: BatchNormPolicy = AS_IT_IS
     auto: BatchChoice | None = None
     cache: Cache | None = None
-
-    @property
-    def workers(self) -> int:
-        return worker_count(self.config.workers, self.ranks.place.local_size)
 
     @property
     def training_set(self) -> TrainSet:

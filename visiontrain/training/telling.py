@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from visiontrain.data.description import load_description
+from visiontrain.data.loader import SHARED_MEMORY, worker_count
 from visiontrain.data.sampler import permutation
 from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
@@ -163,6 +164,13 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         write_text(path, "\n".join(map(str, findings)) + "\n")
         first = "; ".join(map(str, findings[:3]))
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    wanted = worker_count(setup.config.workers, setup.ranks.place.local_size)
+    if setup.workers < wanted:
+        yield Notice(
+            f"{SHARED_MEMORY} has room for the batches of {setup.workers} of {wanted} loader processes, so {setup.workers} are used. "
+            "Give the container more (docker run --shm-size=1g), or use a smaller batch.",
+            "warning",
+        )
     if setup.resumed:
         yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
         if state.shrinks:
