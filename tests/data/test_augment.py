@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.augment.affine import move_boxes
@@ -136,7 +137,7 @@ def test_tiles_leave_no_seam(tmp_path):
 
 def test_a_box_is_dropped_when_little_of_it_is_left():
     boxes = np.array([[0.0, 0, 100, 100], [-95, 0, 5, 100], [10, 10, 11, 60], [0, 0, 90, 50]])
-    kept_boxes, kept = move_boxes(boxes, np.eye(3), 100)
+    kept_boxes, kept = move_boxes(boxes, np.eye(3), (100, 100))
     assert kept.tolist() == [True, False, False, True]  # the second shows 5 % of itself, the third is 1 px wide
     np.testing.assert_allclose(kept_boxes[0], [0, 0, 100, 100])
 
@@ -180,7 +181,7 @@ def test_two_flips_are_none():
     rng = np.random.default_rng(0)
     image, boxes = rng.integers(0, 255, (40, 60, 3), np.uint8), np.array([[3.0, 4, 20, 30]])
     draft = Draft(0, image=image, boxes=boxes, classes=np.zeros(1, np.int64))
-    context = Context(rng, replace(PLAIN, flipud=1, fliplr=1), 0, None, lambda: 0)
+    context = Context(rng, replace(PLAIN, flipud=1, fliplr=1), ImageSize(40, 60), None, lambda: 0)
     once = mirror(draft, context)
     np.testing.assert_array_equal(once.image, image[::-1, ::-1])
     np.testing.assert_allclose(once.boxes, [[40, 10, 57, 36]])
@@ -207,7 +208,7 @@ def test_every_augmentation_is_a_function_of_its_random_numbers(index, name):
     settings = AugmentConfig(mixup=1.0, degrees=5, flipud=0.5)
 
     def until(seed):
-        context = Context(np.random.default_rng(seed), settings, 128, index, lambda: 1)
+        context = Context(np.random.default_rng(seed), settings, ImageSize(128, 128), index, lambda: 1)
         draft = Draft(0)
         names = list(AUGMENTATIONS)
         for step in names[: names.index(name) + 1]:

@@ -20,7 +20,7 @@ def place(draft: Draft, context: Context) -> Draft:
     """Draw the tiles of a draft into its picture, and their boxes with them."""
     size = context.size
     matrix = draw_matrix(context, draft.tiles[0].canvas)
-    image = np.full((size, size, 3), GREY, np.uint8)
+    image = np.full((*size, 3), GREY, np.uint8)
     boxes, classes = [], []
     for tile in draft.tiles:
         ours = visible_labels(tile, context)
@@ -45,7 +45,7 @@ def draw_matrix(context: Context, canvas: tuple[int, int]) -> np.ndarray:
     turn[:2, :2] = scale * np.array(((math.cos(angle), math.sin(angle)), (-math.sin(angle), math.cos(angle))))
     slants = np.tan(np.radians(rng.uniform(-settings.shear, settings.shear, 2)))
     slant[0, 1], slant[1, 0] = slants
-    shift[:2, 2] = rng.uniform(0.5 - settings.translate, 0.5 + settings.translate, 2) * size
+    shift[:2, 2] = rng.uniform(0.5 - settings.translate, 0.5 + settings.translate, 2) * (size.width, size.height)
     return shift @ slant @ turn @ lens @ centre
 
 
@@ -60,13 +60,13 @@ def visible_labels(tile: Tile, context: Context) -> tuple[np.ndarray, np.ndarray
     return boxes[seen], classes[seen]
 
 
-def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Carry boxes to the output by their corners and keep those of which enough is seen.
 
     Args:
         boxes: (N, 4) xyxy in source pixels.
         forward: (3, 3) from source to output pixels.
-        size: side of the output.
+        size: (height, width) of the output.
 
     Returns:
         (K, 4) xyxy inside the output, and the (N,) mask of what was kept.
@@ -77,7 +77,7 @@ def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: int) -> tuple[np.nd
     before = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) * abs(np.linalg.det(forward[:2, :2]))
     ahead = (depth > 1e-6).all(axis=1)
     moved = moved / np.where(depth > 1e-6, depth, 1)[..., None]
-    result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, size)
+    result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (size[1], size[0]) * 2)
     sides = result[:, 2:] - result[:, :2]
     longest = sides.max(axis=1) / np.maximum(sides.min(axis=1), 1e-9)
     seen = sides.prod(axis=1) > LEAST_SEEN * before

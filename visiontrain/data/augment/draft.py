@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from visiontrain.config.image_size import ImageSize
+
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
     from visiontrain.data.index import Index
@@ -31,7 +33,7 @@ class Tile:
 class Draft:
     """A sample in the making.
 
-    ``index`` is the picture it is about. The mosaic fills ``tiles``; the affine turns them into ``image`` (S, S, 3)
+    ``index`` is the picture it is about. The mosaic fills ``tiles``; the affine turns them into ``image`` (H, W, 3)
     uint8 RGB with ``boxes`` (N, 4) float64 xyxy in its pixels and ``classes`` (N,).
     """
 
@@ -44,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Of one sample: its random numbers, the settings, the side ``size`` of the result, and more pictures.
+    """Of one sample: its random numbers, the settings, the ``size`` of the result, and more pictures.
 
     ``pick`` draws another position of the epoch with ``rng`` and gives the number of the picture there; ``closed`` is
     true in the last epochs, which see single pictures.
@@ -52,7 +54,7 @@ class Context:
 
     rng: np.random.Generator
     settings: AugmentConfig
-    size: int
+    size: ImageSize
     pictures: Index
     pick: Callable[[], int]
     closed: bool = False

@@ -20,7 +20,7 @@ def paint(output: np.ndarray, tile: Tile, matrix: np.ndarray, pictures: Index) -
     """Draw what is seen of a tile.
 
     Args:
-        output: (S, S, 3) uint8, changed in place.
+        output: (H, W, 3) uint8, changed in place.
         matrix: (3, 3) from canvas to output pixels.
 
     Returns:
@@ -61,7 +61,7 @@ def _paint_straight(output: np.ndarray, forward: np.ndarray, seen: np.ndarray, p
 
 
 def _paint_warped(output: np.ndarray, forward: np.ndarray, seen: np.ndarray, path: str) -> np.ndarray | None:
-    region = _region(forward, seen, output.shape[0])
+    region = _region(forward, seen, output.shape[:2])
     if region is None:
         return None
     x0, y0, x1, y1 = region
@@ -85,15 +85,15 @@ def _paint_warped(output: np.ndarray, forward: np.ndarray, seen: np.ndarray, pat
     return forward
 
 
-def _region(forward: np.ndarray, seen: np.ndarray, size: int) -> tuple[int, int, int, int] | None:
+def _region(forward: np.ndarray, seen: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
     """The rectangle of the output that holds all of the tile; the whole output where part of it lies behind the eye."""
     (left, top), (right, bottom) = seen
     corners = forward @ np.array(((left, right, right, left), (top, top, bottom, bottom), (1, 1, 1, 1)))
     if (corners[2] < 1e-6).any():
-        return 0, 0, size, size
+        return 0, 0, size[1], size[0]
     flat = corners[:2] / corners[2]
-    x0, y0 = np.floor(flat.min(axis=1)).clip(0, size).astype(int)
-    x1, y1 = np.ceil(flat.max(axis=1)).clip(0, size).astype(int)
+    x0, y0 = np.floor(flat.min(axis=1)).clip(0, (size[1], size[0])).astype(int)
+    x1, y1 = np.ceil(flat.max(axis=1)).clip(0, (size[1], size[0])).astype(int)
     return (x0, y0, x1, y1) if x1 > x0 and y1 > y0 else None
 
 
