@@ -101,7 +101,7 @@ def measure(config: TrainConfig, samples: int, repeat: int) -> dict[str, Any]:
     """Samples per second without the clock, then the shares with it, over other positions."""
     cv2.setNumThreads(0)
     index = repeated(read_split(load_description(config.data), "train"), repeat)
-    cache = in_memory(*sides(index, (config.imgsz, config.imgsz))) if config.cache else None
+    cache = in_memory(*sides(index, config.imgsz)) if config.cache else None
     dataset = TrainSet(index, config.imgsz, config.augment, config.seed, epochs=1000, kept=KEPT, cache=cache)
     if cache:
         for number in range(len(index)):

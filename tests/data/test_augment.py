@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.augment.affine import move_boxes
@@ -199,7 +200,7 @@ def test_two_flips_are_none():
     rng = np.random.default_rng(0)
     image, boxes = rng.integers(0, 255, (40, 60, 3), np.uint8), np.array([[3.0, 4, 20, 30]])
     draft = Draft(0, image=image, boxes=boxes, classes=np.zeros(1, np.int64))
-    context = Context(rng, replace(PLAIN, flipud=1, fliplr=1), (0, 0), None, lambda: 0)
+    context = Context(rng, replace(PLAIN, flipud=1, fliplr=1), ImageSize(40, 60), None, lambda: 0)
     once = mirror(draft, context)
     np.testing.assert_array_equal(once.image, image[::-1, ::-1])
     np.testing.assert_allclose(once.boxes, [[40, 10, 57, 36]])
@@ -226,7 +227,9 @@ def test_every_augmentation_is_a_function_of_its_random_numbers(index, name):
     settings = AugmentConfig(mixup=1.0, degrees=5, flipud=0.5)
 
     def until(seed):
-        context = Context(np.random.default_rng(seed), settings, (128, 128), Pixels(index, (128, 128)), lambda: 1)
+        context = Context(
+            np.random.default_rng(seed), settings, ImageSize(128, 128), Pixels(index, (128, 128)), lambda: 1
+        )
         draft = Draft(0)
         names = list(AUGMENTATIONS)
         for step in names[: names.index(name) + 1]:

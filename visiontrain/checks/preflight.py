@@ -19,6 +19,7 @@ from visiontrain.checks.room import bytes_per_image
 from visiontrain.checks.rows import FAIL, NOTE, Row, duration, megabytes, merged
 from visiontrain.checks.together import Places, one_process_row, same_on_all
 from visiontrain.checks.trial import Seen, Window, full_windows, growth, observe
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.index import Index
@@ -219,7 +220,7 @@ def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch], pl
     """Is the sum divided once, and is the window the gradient of one batch? Each rank asks itself, then all together."""
     ranks = job.ranks
     few = range(window.start, min(window.start + FEW, window.stop))
-    small = _samples(setup, min(setup.config.imgsz, SMALL))
+    small = _samples(setup, ImageSize(*(min(side, SMALL) for side in setup.config.imgsz)))
     samples = sorted((small[window.epoch, p] for p in few), key=lambda sample: len(sample.classes))
     local, model = Pieces(job.criterion, Ranks(ranks.device)), _waiting_for_nobody(job.state.model)
     rows = split_rows(local, model, collate(samples)) if len(samples) >= 4 else []
@@ -275,7 +276,7 @@ def fitting_part(
     count = min(int(budget / each) // batch, len(first))
     size = setup.config.imgsz
     if count < 2:
-        size = max(int(size * (budget / (2 * batch * each)) ** 0.5) // 32 * 32, 32)
+        size = size.shrunk((budget / (2 * batch * each)) ** 0.5)
         samples, count = _samples(setup, size), 2
         first = [collate([samples[window.epoch, p] for p in micro.positions]) for micro in first[:2]]
     images = sum(map(len, first[:count]))
@@ -289,7 +290,7 @@ def fitting_part(
     return list(first[:count]), of
 
 
-def _samples(setup: Setup, size: int) -> TrainSet:
+def _samples(setup: Setup, size: ImageSize) -> TrainSet:
     config = setup.config
     return TrainSet(setup.train, size, config.augment, seed=config.seed, epochs=config.epochs)
 

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting
+from visiontrain.config.image_size import STRIDE, ImageSize
+from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting, written
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
 
 AUTO = -1  # what batch=auto is until the device is known
+AS_TRAINED = ImageSize(0, 0)  # what imgsz is in val until the checkpoint is read
 
 
 def _device_problem(value: str) -> str:
@@ -32,11 +34,16 @@ def _one_device_problem(value: str) -> str:
     return "works on one device; choose one, for example device=0" if "," in value else _device_problem(value)
 
 
-def _imgsz_problem(value: int) -> str:
-    if value % 32 == 0:
+def _imgsz_problem(value: ImageSize) -> str:
+    if min(value) < STRIDE:
+        return f"must be at least {STRIDE}"
+    wrong = [side for side in value if side % STRIDE]
+    if not wrong:
         return ""
-    lower = max(value // 32 * 32, 32)
-    return f"must be a multiple of 32, the largest stride of the model; the nearest are {lower} and {value // 32 * 32 + 32}"
+    lower = wrong[0] // STRIDE * STRIDE
+    return (
+        f"must be a multiple of {STRIDE}, the largest stride of the model; the nearest are {lower} and {lower + STRIDE}"
+    )
 
 
 def _save_period_problem(value: int) -> str:
@@ -64,7 +71,7 @@ class _Checked:
         holders = {
             leaf.name: getattr(self, leaf.path) if leaf.path else self for leaf in leaves_of(type(self)).values()
         }
-        return {name: getattr(holder, name) for name, holder in holders.items()}
+        return {name: written(getattr(holder, name)) for name, holder in holders.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +183,12 @@ class TrainConfig(_Checked):
     checkpoint_blocks: bool = setting(
         False, "keep fewer activations and compute them again in the backward pass: less memory, more time"
     )
-    imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
+    imgsz: ImageSize = setting(
+        ImageSize(640, 640),
+        "side of the square training picture, pixels; two numbers are height,width",
+        low=STRIDE,
+        check=_imgsz_problem,
+    )
     device: str = setting(
         "auto", "auto, cpu, cuda, cuda:N or N; several, as 0,1 or cpu,cpu, are a rank each", check=_device_problem
     )
@@ -227,7 +239,12 @@ class ValConfig(_Checked):
     data: str = _like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
     batch: int = _like(TrainConfig, "batch", words={}, help="images per forward pass")
-    imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
+    imgsz: ImageSize = setting(
+        AS_TRAINED,
+        "long side of a picture, pixels, or the height,width it must fit into; 0: as trained",
+        words={"0": AS_TRAINED},
+        check=_imgsz_problem,
+    )
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")
@@ -274,7 +291,7 @@ class CheckConfig(_Checked):
     norm: str = _like(TrainConfig, "norm")
     reduce: str = _like(TrainConfig, "reduce")
     checkpoint_blocks: bool = _like(TrainConfig, "checkpoint_blocks")
-    imgsz: int = _like(TrainConfig, "imgsz")
+    imgsz: ImageSize = _like(TrainConfig, "imgsz")
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")

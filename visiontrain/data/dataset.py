@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from visiontrain.batch import Sample
+from visiontrain.config.image_size import image_size
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
@@ -25,7 +26,7 @@ class TrainSet:
 
     Args:
         index: the split.
-        imgsz: side of the square samples in pixels.
+        imgsz: side of square samples in pixels, or their (height, width).
         augment: strengths and probabilities.
         seed: of the run.
         epochs: of the run; the last ``close_mosaic`` of them see single pictures (no mosaic, no mixup).
@@ -36,7 +37,7 @@ class TrainSet:
     def __init__(
         self,
         index: Index,
-        imgsz: int,
+        imgsz: int | tuple[int, int],
         augment: AugmentConfig,
         seed: int,
         epochs: int,
@@ -44,8 +45,8 @@ class TrainSet:
         cache: Cache | None = None,
     ) -> None:
         self.index = index
-        self.imgsz = imgsz
-        self.pixels = Pixels(index, (imgsz, imgsz), kept, cache)
+        self.imgsz = image_size(imgsz)
+        self.pixels = Pixels(index, self.imgsz, kept, cache)
         self.augment = augment
         self.seed = seed
         self.epochs = epochs
@@ -76,7 +77,7 @@ class TrainSet:
         context = Context(
             rng=rng,
             settings=self.augment,
-            size=(self.imgsz, self.imgsz),
+            size=self.imgsz,
             pictures=self.pixels,
             pick=lambda: int(order[self._other(position, rng)]),
             closed=self.closed(epoch),
@@ -110,13 +111,13 @@ class EvalSet:
 
     Args:
         index: the split.
-        imgsz: the long side of each picture in pixels, smaller ones are enlarged.
+        imgsz: the long side of each picture in pixels, or the (height, width) that it fits into; smaller ones are enlarged.
         stride: the sides of a sample are multiples of it.
     """
 
-    def __init__(self, index: Index, imgsz: int, stride: int = 32) -> None:
+    def __init__(self, index: Index, imgsz: int | tuple[int, int], stride: int = 32) -> None:
         self.index = index
-        self.imgsz = imgsz
+        self.imgsz = image_size(imgsz)
         self.stride = stride
         height, width = index.sizes[:, 0].astype(np.float64), index.sizes[:, 1].astype(np.float64)
         self._order = np.argsort(height / width, kind="stable")

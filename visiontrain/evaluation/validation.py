@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from visiontrain.config.files import write_settings
-from visiontrain.config.schema import ValConfig
+from visiontrain.config.image_size import image_size
+from visiontrain.config.schema import AS_TRAINED, ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
@@ -46,12 +47,12 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     content = ranks.first(lambda: read_checkpoint(config.model))
     model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
     index, data = ranks.first(lambda: _read(config, content["settings"], model.class_names))
-    imgsz = config.imgsz or int(content["settings"]["imgsz"])
+    imgsz = image_size(content["settings"]["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
     folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
     if ranks.main:
-        write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
+        write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz.written})
     wanted = worker_count(config.workers, ranks.place.local_size)
-    workers = fitting_workers(wanted, config.batch, (imgsz, imgsz), ranks.place.local_size)
+    workers = fitting_workers(wanted, config.batch, imgsz, ranks.place.local_size)
     pin = device.type == "cuda"
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []

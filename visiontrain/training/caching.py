@@ -30,7 +30,7 @@ def kept_pictures(setup: Setup) -> Iterator[Cache | None]:
     if not kind:
         yield None
         return
-    size = (setup.config.imgsz, setup.config.imgsz)
+    size = setup.config.imgsz
     heights, widths = sides(setup.train, size)
     own = None
     if ranks.place.local == 0:

@@ -192,8 +192,8 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
         _same_data(resumed, train_index)
     precision = choose_precision(ranks.device, config.amp)
     batch = 2 * config.batch // ranks.size
-    wanted, size = worker_count(config.workers, ranks.place.local_size), (config.imgsz, config.imgsz)
-    workers = fitting_workers(wanted, max(batch, BLOCK), size, ranks.place.local_size)
+    wanted = worker_count(config.workers, ranks.place.local_size)
+    workers = fitting_workers(wanted, max(batch, BLOCK), config.imgsz, ranks.place.local_size)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
     return Setup(
         config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, workers, auto=auto

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from visiontrain.config.image_size import ImageSize
+
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
     from visiontrain.data.pixels import Pixels
@@ -47,7 +49,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Of one sample: its random numbers, the settings, the (height, width) ``size`` of the result, and more pictures.
+    """Of one sample: its random numbers, the settings, the ``size`` of the result, and more pictures.
 
     ``pick`` draws with ``rng`` the number of another picture; ``closed`` is true in the last epochs, which see single
     pictures.
@@ -55,7 +57,7 @@ class Context:
 
     rng: np.random.Generator
     settings: AugmentConfig
-    size: tuple[int, int]
+    size: ImageSize
     pictures: Pixels
     pick: Callable[[], int]
     closed: bool = False

@@ -38,7 +38,7 @@ def one_tile(index: int, context: Context) -> Tile:
 
 
 def _fitted(picture: int, context: Context) -> tuple[float, float]:
-    """(width, height) of a picture enlarged or shrunk until it touches two sides of ``size``."""
+    """(width, height) of a picture enlarged or shrunk until it fills ``size``."""
     height, width = context.pictures.index.size(picture)
-    gain = min(context.size[0] / height, context.size[1] / width)
+    gain = context.size.gain(height, width)
     return width * gain, height * gain
