@@ -16,14 +16,26 @@ _HOMES = {
     "val": "visiontrain.api",
     "plan": "visiontrain.api",
     "check": "visiontrain.api",
+    "convert": "visiontrain.api",
     "compare": "visiontrain.api",
     "TrainConfig": "visiontrain.config.schema",
     "VisionTrainError": "visiontrain.errors",
 }
-__all__ = ["YOLO", "TrainConfig", "VisionTrainError", "__version__", "check", "compare", "plan", "train", "val"]
+__all__ = [
+    "YOLO",
+    "TrainConfig",
+    "VisionTrainError",
+    "__version__",
+    "check",
+    "compare",
+    "convert",
+    "plan",
+    "train",
+    "val",
+]
 
 if TYPE_CHECKING:
-    from visiontrain.api import YOLO, check, compare, plan, train, val
+    from visiontrain.api import YOLO, check, compare, convert, plan, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
 

@@ -1,4 +1,4 @@
-"""Train, validate, plan, check and compare from Python, with the command line's names as keywords, checked the same way."""
+"""Train, validate, plan, check, convert and compare from Python, with the command line's names as keywords, checked the same way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from visiontrain.config.parse import parse_keywords
-from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.sizes import CLASSES, counts_of
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.place import devices_of, place
@@ -22,6 +22,7 @@ from visiontrain.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.checks.check import CheckResult
+    from visiontrain.data.convert import Conversion
     from visiontrain.data.description import Description
     from visiontrain.evaluation.evaluator import Evaluation
     from visiontrain.record.compare import Comparison
@@ -159,6 +160,19 @@ def check(**settings: Any) -> CheckResult:
     return run_check(parse_keywords(CheckConfig, settings))
 
 
+def convert(**settings: Any) -> Conversion:
+    """Write a data set in another label format into a new folder; the old one is not touched.
+
+    Args:
+        settings: as on the command line (``visiontrain help convert``).
+
+    Raises:
+        ConfigError: the folder is there already, or cannot be written.
+        DataError: the data set cannot be used.
+    """
+    return run_convert(parse_keywords(ConvertConfig, settings))
+
+
 def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
     """Two runs side by side.
 
@@ -228,6 +242,24 @@ def run_check(config: CheckConfig) -> CheckResult:
     from visiontrain.checks.check import run_check as look
 
     return look(config)
+
+
+def run_convert(config: ConvertConfig) -> Conversion:
+    """Convert with settings that are checked already; a bar appears on a terminal where it takes more than a second."""
+    from tqdm.auto import tqdm
+
+    from visiontrain.data.convert import convert as convert_data
+    from visiontrain.data.description import load_description
+
+    with tqdm(unit="img", leave=False, delay=1, disable=None) as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.n, bar.total = done, total
+            bar.set_description(what)
+
+        out = Path(config.out).expanduser().absolute()
+        description = load_description(config.data)
+        return convert_data(description, config.format, out, copy=config.pictures == "copy", on_progress=show)
 
 
 def calm_threads() -> None:
@@ -301,10 +333,10 @@ def _foresee(config: PlanConfig, about: Mapping[str, Any]) -> tuple[int, Footpri
 
 def _count_images(description: Description) -> tuple[int, float | None]:
     """Training images and the mean bytes of their paths: those that are there, else what the description says."""
-    from visiontrain.data.formats import FORMATS
+    from visiontrain.data.formats import open_split
 
     try:
-        paths = FORMATS[description.format](description, "train").pictures()
+        paths = open_split(description, "train").pictures()
     except DataError:
         if "train" in description.images:
             return description.images["train"], None

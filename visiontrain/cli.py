@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, VisionTrainError
 from visiontrain.place import Place, place
 
@@ -129,6 +129,14 @@ def _check(words: list[str]) -> int:
     return result.exit_code
 
 
+def _convert(words: list[str]) -> int:
+    config = parse_words(ConvertConfig, words)
+    from visiontrain import api
+
+    print("\n".join(api.run_convert(config).sentences()))
+    return 0
+
+
 def _compare(words: list[str]) -> int:
     config = parse_words(CompareConfig, words)
     from visiontrain import api
@@ -148,5 +156,6 @@ _ACTIONS: dict[str, Callable[[list[str]], int]] = {
     "val": _val,
     "plan": _plan,
     "check": _check,
+    "convert": _convert,
     "compare": _compare,
 }

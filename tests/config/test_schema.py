@@ -14,6 +14,7 @@ from visiontrain.config.schema import (
     NOT_YET,
     CheckConfig,
     CompareConfig,
+    ConvertConfig,
     PlanConfig,
     TrainConfig,
     ValConfig,
@@ -22,7 +23,7 @@ from visiontrain.config.schema import (
 from visiontrain.config.values import leaves_of, written
 from visiontrain.errors import ConfigError
 
-SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig]
+SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig]
 
 
 def test_leaves_are_flat_and_build_is_the_inverse():

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.checks.data import examine
 from visiontrain.data.description import load_description
-from visiontrain.data.formats import FORMATS, yolo
+from visiontrain.data.formats import FORMATS, open_split, yolo
 from visiontrain.data.formats.yolo import label_paths
 from visiontrain.data.index import read_split
 from visiontrain.errors import DataError
@@ -166,8 +167,18 @@ def test_labels_beside_their_pictures_are_used_and_announced(split, tmp_path):
     assert index.targets == 1 and [finding.kind for finding in index.findings] == ["labels_beside"]
 
 
+def test_labels_in_two_places_are_told_by_check(split, tmp_path):
+    """PATH-01: labels/ goes before, and the other file is named."""
+    split(GOOD)
+    (tmp_path / "images/0.txt").write_text("1 0.5 0.5 0.1 0.1")
+    assert split().classes(0).tolist() == [0]
+    found = examine(load_description(tmp_path / "data.yaml"), 64).findings
+    ((file, message),) = [(f.file, f.message) for f in found if f.kind == "labels_in_two_places"]
+    assert file == str(tmp_path / "images/0.txt") and str(tmp_path / "labels/0.txt") in message
+
+
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_reads_the_embedded_description(name, tmp_path):
-    (tmp_path / "d.yaml").write_text("train: .\nnames: [a]\n")
-    with pytest.raises(DataError, match="no picture"):
-        FORMATS[name](load_description(tmp_path / "d.yaml"), "train").pictures()
+def test_every_format_is_refused_where_there_is_nothing(name, tmp_path):
+    (tmp_path / "d.yaml").write_text(f"format: {name}\ntrain: .\nnames: [a]\n")
+    with pytest.raises(DataError, match="a split is a JSON" if name == "coco" else "no picture"):
+        open_split(load_description(tmp_path / "d.yaml"), "train").pictures()

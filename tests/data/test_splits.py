@@ -61,6 +61,23 @@ def test_list_files_are_read_from_where_they_lie(data, monkeypatch, tmp_path):
     assert len(index) == 4 and index.targets == 4 and not index.findings
 
 
+def test_windows_separators_in_a_description(data):
+    _, describe = data
+    assert len(pictures_of(describe("train: images\\train\\sub\nnames: [a]"), "train")) == 2
+
+
+def test_links_to_pictures_and_folders_are_followed_and_labels_lie_where_the_link_is(data):
+    root, describe = data
+    (root / "images/linked").mkdir()
+    (root / "labels/linked").mkdir()
+    (root / "images/linked/1.png").symlink_to(root / "images/train/a.PNG")
+    (root / "labels/linked/1.txt").write_text("0 0.5 0.5 0.1 0.1")
+    (root / "images/folder").symlink_to(root / "images/train")
+    (root / "labels/folder").symlink_to(root / "labels/train")
+    index = read_split(describe("train: [images/linked, images/folder]\nnames: [a]"), "train")
+    assert len(index) == 5 and not index.findings and 0.1 in index.all_boxes.round(3)
+
+
 def test_a_split_may_be_several_of_both(data):
     root, describe = data
     (root / "list.txt").write_text("images/train/a.PNG")

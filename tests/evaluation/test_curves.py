@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from visiontrain.evaluation import curves
-from visiontrain.evaluation.curves import confusion, match, over_confidence
+from visiontrain.evaluation.curves import confusion, judged, match, over_confidence
 from visiontrain.evaluation.scoring import Objects
 
 
@@ -117,3 +117,20 @@ def test_confusion_names_the_class_taken_for_another():
     nothing = replace(found, scores=found.scores * 0)
     assert confusion(truth, nothing, 2).tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
     assert confusion(objects([]), found, 2).sum() == 2
+
+
+def test_what_lies_in_a_crowd_and_hits_nothing_counts_neither_way():
+    truth = objects([(0, 0, 0, 10, 10, 0, 1)])
+    crowd = objects([(0, 0, 0, 100, 100, 0, 1), (1, 0, 0, 100, 100, 1, 1)])
+    found = objects(
+        [
+            (0, 0, 0, 10, 10, 0, 0.9),  # the object, though it lies in the crowd
+            (0, 50, 50, 60, 60, 0, 0.8),  # in the crowd
+            (0, 95, 50, 105, 60, 0, 0.7),  # half in it
+            (0, 96, 50, 106, 60, 0, 0.6),  # less than half
+            (0, 50, 50, 60, 60, 1, 0.5),  # of another class than the crowd here
+            (1, 50, 50, 60, 60, 1, 0.4),  # in the other crowd
+        ]
+    )
+    assert judged(truth, found, crowd).scores.tolist() == [0.9, 0.6, 0.5]
+    assert judged(truth, found, objects([])) is found

@@ -38,8 +38,8 @@ def scene(seed, images, per_image, classes, found_per_object=3):
     return truth, found
 
 
-def pycocotools_precision(truth, found, images, classes, max_dets):
-    """The reference: its own objects, its own run."""
+def pycocotools_precision(truth, found, images, classes, max_dets, crowd=frozenset()):
+    """The reference: its own objects, its own run; ``crowd`` are rows of ``truth``."""
     coco = pytest.importorskip("pycocotools.coco")
     evaluation = pytest.importorskip("pycocotools.cocoeval")
     with contextlib.redirect_stdout(io.StringIO()):
@@ -55,7 +55,7 @@ def pycocotools_precision(truth, found, images, classes, max_dets):
                     "category_id": int(truth.classes[i]),
                     "bbox": [b[0], b[1], b[2] - b[0], b[3] - b[1]],
                     "area": (b[2] - b[0]) * (b[3] - b[1]),
-                    "iscrowd": 0,
+                    "iscrowd": int(i in crowd),
                 }
                 for i, b in enumerate(truth.boxes.tolist())
             ],
@@ -95,6 +95,16 @@ def test_precision_is_that_of_pycocotools(images, per_image, classes, max_det):
         ap = ours.mean(area=area)
         assert (ap is None) == (not valid.size)
         assert ap is None or abs(ap - valid.mean()) < 1e-9
+
+
+def test_crowds_count_as_pycocotools_counts_them():
+    truth, found = scene(7, 12, 8, 3)
+    rows = np.arange(len(truth))
+    crowd = rows[rows % 4 == 0]
+    ours = score(truth.where(rows % 4 > 0), found, range(12), 3, 300, truth.where(crowd))
+    theirs = pycocotools_precision(truth, found, range(12), 3, [100, 300], set(crowd.tolist()))
+    np.testing.assert_allclose(ours.at, theirs, rtol=0, atol=1e-9)
+    assert (ours.at != score(truth.where(rows % 4 > 0), found, range(12), 3, 300).at).any()  # they do count
 
 
 def test_ap_counts_100_and_ap_max_det_all():

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from visiontrain.checks.kinds import KINDS
-from visiontrain.checks.pictures import explained, picture_findings
+from visiontrain.checks.pictures import picture_findings
 from visiontrain.config.image_size import ImageSize, image_size
 from visiontrain.data.description import Description, class_lines
 from visiontrain.data.index import Scan, Scanned, scan_split
-from visiontrain.data.labels import Finding
+from visiontrain.data.labels import Finding, found_at
 from visiontrain.errors import DataError
 
 SAME_OBJECT = 0.95  # IoU of two boxes of a class above which they are probably one object
@@ -74,11 +74,10 @@ def _naming(progress: Progress, what: str) -> Callable[[int, int], None]:
 
 
 def _of_split(scan: Scan, imgsz: ImageSize) -> Iterator[Finding]:
-    yield from map(explained, scan.findings)
+    yield from scan.findings
     for picture in scan.pictures:
         yield from _of_picture(picture, imgsz)
-    for file in scan.source.strays([picture.path for picture in scan.pictures]):
-        yield Finding("labels_without_picture", file, 0, "no picture of this name is in the folder of its pictures")
+    yield from scan.source.strays([picture.path for picture in scan.pictures])
 
 
 def _of_picture(picture: Scanned, imgsz: ImageSize) -> Iterator[Finding]:
@@ -90,8 +89,8 @@ def _of_picture(picture: Scanned, imgsz: ImageSize) -> Iterator[Finding]:
     elif not labels.rows:
         yield Finding("labels_empty", labels.file, 0, "no rows: the picture counts as background")
     for first, second, overlap in _doubles(labels.boxes, labels.classes):
-        message = f"IoU {overlap:.3f} with line {labels.lines[first]}, of the same class"
-        yield Finding("box_twice", labels.file, labels.lines[second], message)
+        message = f"IoU {overlap:.3f} with {labels.unit} {labels.lines[first]}, of the same class"
+        yield found_at("box_twice", labels.file, labels.unit, labels.lines[second], message)
     sides = labels.boxes[:, 2:] * (picture.width, picture.height)
     small = sides * imgsz.gain(picture.height, picture.width)
     for row in np.flatnonzero(small.min(1, initial=np.inf) < SMALLEST_SIDE):
@@ -100,7 +99,7 @@ def _of_picture(picture: Scanned, imgsz: ImageSize) -> Iterator[Finding]:
             f"{here[0]:.1f} x {here[1]:.1f} px at imgsz={imgsz}, below {SMALLEST_SIDE:g} px on a side"
             f" ({there[0]:.1f} x {there[1]:.1f} px in the picture)"
         )
-        yield Finding("box_vanishes", labels.file, labels.lines[int(row)], message)
+        yield found_at("box_vanishes", labels.file, labels.unit, labels.lines[int(row)], message)
 
 
 def _doubles(boxes: np.ndarray, classes: np.ndarray) -> Iterator[tuple[int, int, float]]:
@@ -126,7 +125,7 @@ def _count(scan: Scan) -> dict[str, int]:
 
 def _unlabelled_classes(description: Description, counts: dict[str, dict[str, int]]) -> Iterator[Finding]:
     """Classes without boxes in training cannot be learned, in validation not be scored; the test split may lack some."""
-    for name, line in zip(description.names, class_lines(description.file), strict=True):
+    for name, line in zip(description.names, class_lines(description), strict=True):
         lacking = [split for split in ("train", "val") if split in counts and not counts[split][name]]
         if lacking:
             yield Finding(

@@ -24,7 +24,8 @@ SHOWN = 3  # findings of a kind on the screen
 def data_text(report: DataReport) -> str:
     """The findings by kind: how many, the first few by file and line, and what to do."""
     width, root = _width(), report.description.root
-    lines = [f"Data: {report.description.file}"]
+    told = f": {report.description.recognised}" if report.description.recognised else ""
+    lines = [f"Data: {report.description.file} (format {report.description.format}{told})"]
     for split, scan in report.scans.items():
         background = sum(not len(labels.classes) for labels in scan.labels)
         boxes = sum(report.counts[split].values())

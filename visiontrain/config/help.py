@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
-from visiontrain.config.schema import CheckConfig, CompareConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.values import Leaf, interval, leaves_of, one_of, show
 
 VERBS: dict[str, tuple[type | None, str, str]] = {
@@ -25,6 +25,11 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
         CheckConfig,
         "find what is wrong in data and settings before a training",
         "visiontrain check data=shapes imgsz=160 batch=4",
+    ),
+    "convert": (
+        ConvertConfig,
+        "write a data set in another label format",
+        "visiontrain convert data=shapes format=coco out=shapes_coco",
     ),
     "compare": (
         CompareConfig,

@@ -13,6 +13,7 @@ from visiontrain.config.files import read_entries
 from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
+    ConvertConfig,
     Settings,
     TrainConfig,
     ValConfig,
@@ -122,6 +123,10 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
+    if settings is ConvertConfig:
+        lacking = [name for name in ("data", "format", "out") if not good.get(name) and not {name, "cfg"} & tried]
+        example = f"for example {prefix}data=my.yaml format=coco out=my_coco"
+        return [f"{' and '.join(lacking)} must be given, {example}"] if lacking else []
     if settings is CompareConfig and not (good.get("a") and good.get("b")) and not {"a", "b", "cfg"} & tried:
         return [f"two run folders are needed, for example {prefix or 'compare '}runs/train/run runs/train/run2"]
     return []

@@ -322,7 +322,20 @@ class CompareConfig(_Checked):
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
-Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConvertConfig(_Checked):
+    """Settings of a conversion of a data set into another label format."""
+
+    data: str = _like(TrainConfig, "data")
+    format: str = setting("yolo", "labels of the new data set", choices=("yolo", "coco", "voc"))
+    out: str = setting("", "folder of the new data set; it must not be there yet")
+    pictures: str = setting(
+        "link", "link: symbolic links to the pictures; copy: a folder that can be moved away", choices=("link", "copy")
+    )
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig)
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
@@ -369,7 +382,7 @@ def unknown(settings: type, name: str) -> str:
         return f"{name} is no setting here: {INSTEAD[name]}"
     if name in NOT_YET:
         return f"{name}: this version cannot do that ({NOT_YET[name]}); leave it out"
-    owners = [c for c in (TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig) if name in leaves_of(c)]
+    owners = [c for c in Settings.__constraints__ if name in leaves_of(c)]
     if owners:
         verb = settings.__name__.removesuffix("Config").lower()
         return f"{name} changes nothing in {verb} (it is a setting of {owners[0].__name__.removesuffix('Config').lower()}); leave it out"

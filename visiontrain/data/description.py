@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from visiontrain.data.recognise import recognise
 from visiontrain.errors import DataError
 from visiontrain.paths import cache_dir, datasets_dir
 
@@ -21,6 +23,8 @@ class Description:
     """A data set: ``file`` says so, ``root`` is where relative paths start, ``splits`` are folders or list files.
 
     ``images`` are counts that the plan may use when the pictures are not there; ``written_path`` is ``path:`` as written.
+    ``recognised`` says what told the format where the description does not. ``pictures`` (COCO) and ``annotations`` (VOC)
+    are folders by split, for where they are not found by themselves.
     """
 
     file: Path
@@ -31,6 +35,9 @@ class Description:
     download: str = ""
     format: str = "yolo"
     written_path: str = ""
+    recognised: str = ""
+    pictures: dict[str, Path] = field(default_factory=dict)
+    annotations: dict[str, Path] = field(default_factory=dict)
 
 
 def load_description(data: str | Path) -> Description:
@@ -55,14 +62,21 @@ def read_description(data: str | Path) -> Description:
     file = find_description(str(data))
     content = _parse(file)
     root, written = _root(file, content)
+    splits = _splits(file, root, content)
+    named = content.get("format")
+    form, recognised = (str(named), "") if named else recognise(file, splits)
     description = Description(
         file=file,
         root=root,
-        names=_names(file, content),
-        splits=_splits(file, root, content),
+        names=_names_in_json(splits) if form == "coco" and not content.get("names") else _names(file, content),
+        splits=splits,
         images=_counts(file, content),
         download=str(content.get("download", "")),
+        format=form,
         written_path=written,
+        recognised=recognised,
+        pictures=_folders(file, root, content, "pictures"),
+        annotations=_folders(file, root, content, "annotations"),
     )
     _check_count(file, content, description.names)
     return description
@@ -87,6 +101,11 @@ def find_description(data: str) -> Path:
     if not data:
         raise DataError(f"data= is empty: give a description such as data=shapes; {_known()}")
     given = Path(data).expanduser()
+    if given.suffix.lower() == ".json":
+        raise DataError(
+            f"data={data}: a JSON holds one split; give a description, a short .yaml file with the lines\n"
+            f"  train: {given.name}\n  val: the JSON of other pictures"
+        )
     if given.is_dir():
         inside = sorted(path.name for path in given.iterdir() if path.suffix in (".yaml", ".yml"))
         raise DataError(
@@ -101,11 +120,13 @@ def find_description(data: str) -> Path:
     raise DataError(f"data={data}: no such description. Looked for\n  {looked}\n{_near(given, name.stem)}")
 
 
-def class_lines(file: Path) -> list[int]:
-    """The line of each class in a description that ``load_description`` read, by class number."""
-    root = yaml.compose(file.read_text("utf-8-sig"), Loader=yaml.BaseLoader)
-    assert isinstance(root, yaml.MappingNode), f"{file} has been read as a description"
-    (names,) = (value for key, value in root.value if key.value == "names")
+def class_lines(description: Description) -> list[int]:
+    """The line of each class in the file of a description, by class number; 0 where the names come from a JSON."""
+    root = yaml.compose(description.file.read_text("utf-8-sig"), Loader=yaml.BaseLoader)
+    assert isinstance(root, yaml.MappingNode), f"{description.file} has been read as a description"
+    names = next((value for key, value in root.value if key.value == "names"), None)
+    if names is None or not names.value:
+        return [0] * len(description.names)
     if isinstance(names, yaml.MappingNode):
         numbered = {int(key.value): key.start_mark.line + 1 for key, _ in names.value}
         return [numbered[number] for number in range(len(numbered))]
@@ -165,6 +186,13 @@ def _names(file: Path, content: dict[str, Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _names_in_json(splits: Mapping[str, Sequence[Path]]) -> tuple[str, ...]:
+    from visiontrain.data.formats.coco import category_names  # only here: a description with names needs no JSON
+
+    first = next(iter(splits.values()))
+    return category_names(first[0])
+
+
 def _from_mapping(file: Path, names: dict[str, Any]) -> list[Any]:
     try:
         numbered = {int(number): name for number, name in names.items()}
@@ -192,15 +220,33 @@ def _splits(file: Path, root: Path, content: dict[str, Any]) -> dict[str, tuple[
         entries = [entries] if isinstance(entries, str) else entries
         if not isinstance(entries, list) or not all(isinstance(entry, str) and entry for entry in entries):
             raise DataError(
-                f"{file}: {split} must be a folder, a .txt file that lists pictures, or a list of these, not {entries!r:.80}"
+                f"{file}: {split} must be a folder, a .txt file that lists pictures, a COCO JSON, or a list of these, not {entries!r:.80}"
             )
         if entries:
-            splits[split] = tuple(root / Path(entry).expanduser() for entry in entries)
+            splits[split] = tuple(_path(root, entry) for entry in entries)
     if not splits:
         near = [key for key in content if difflib.get_close_matches(key, SPLITS, n=1)]
         hint = f"; did you mean {near[0]!r} to be one?" if near else ""
         raise DataError(f"{file}: neither train nor val nor test says where pictures are{hint}")
     return splits
+
+
+def _folders(file: Path, root: Path, content: dict[str, Any], key: str) -> dict[str, Path]:
+    """``key: folder``, or a folder for each split."""
+    written = content.get(key) or {}
+    by_split = dict.fromkeys(SPLITS, written) if isinstance(written, str) else written
+    wrong = not isinstance(by_split, dict) or not set(by_split) <= set(SPLITS)
+    if wrong or not all(isinstance(folder, str) and folder for folder in by_split.values()):
+        raise DataError(
+            f"{file}: {key} must be a folder, or one for each split, for example {key}: {{train: a, val: b}}, not {written!r:.80}"
+        )
+    return {split: _path(root, folder) for split, folder in by_split.items()}
+
+
+def _path(root: Path, text: str) -> Path:
+    """A path as written; one with Windows separators too, where there is none of that very name."""
+    path = root / Path(text).expanduser()
+    return path if "\\" not in text or path.exists() else root / text.replace("\\", "/")
 
 
 def _counts(file: Path, content: dict[str, Any]) -> dict[str, int]:

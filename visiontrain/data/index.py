@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -14,12 +14,13 @@ import numpy as np
 
 from visiontrain.data import image
 from visiontrain.data.description import Description
-from visiontrain.data.formats import FORMATS, Format
+from visiontrain.data.formats import Format, open_split
 from visiontrain.data.labels import Finding, Labels
 from visiontrain.errors import DataError
 
 _CHUNK = 256  # pictures per call of the progress bar
 _FINGERPRINT = b"visiontrain index 1"
+_EMPTY = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Index:
     ``path_bytes`` and ``path_ends`` hold the paths end to end: flat arrays stay shared between forked workers, where
     a list of strings would be copied page by page. ``sizes`` is (n, 2) int32 height and width as displayed; rows
     ``box_ends[i - 1]`` to ``box_ends[i]`` of ``all_boxes`` (N, 4) float32 cx cy w h (fractions of the picture) and
-    ``all_classes`` (N,) int32 belong to picture i.
+    ``all_classes`` (N,) int32 belong to picture i. The ``ignored`` columns are likewise, of objects that are neither
+    learned nor scored (crowd, difficult), and empty where no picture has any.
     """
 
     path_bytes: np.ndarray
@@ -42,6 +44,9 @@ class Index:
     findings: list[Finding]
     fingerprint: str
     split: str = "train"
+    ignored_ends: np.ndarray = field(default_factory=lambda: _EMPTY)
+    ignored_boxes: np.ndarray = field(default_factory=lambda: _EMPTY.reshape(0, 4))
+    ignored_classes: np.ndarray = field(default_factory=lambda: _EMPTY)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -63,7 +68,7 @@ class Index:
 
     def boxes(self, i: int) -> np.ndarray:
         """(N, 4) float32: cx cy w h of the objects of picture i, as fractions of the picture."""
-        return self.all_boxes[self._rows(i)]
+        return self.all_boxes[_rows(self.box_ends, i)]
 
     def pixel_boxes(self, i: int) -> np.ndarray:
         """(N, 4) float64: x1 y1 x2 y2 of the objects of picture i in its pixels."""
@@ -75,10 +80,16 @@ class Index:
 
     def classes(self, i: int) -> np.ndarray:
         """(N,) int32 classes of the objects of picture i."""
-        return self.all_classes[self._rows(i)]
+        return self.all_classes[_rows(self.box_ends, i)]
 
-    def _rows(self, i: int) -> slice:
-        return slice(int(self.box_ends[i - 1]) if i else 0, int(self.box_ends[i]))
+    def ignored(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Boxes (M, 4) as ``boxes`` gives them and classes (M,) of what is ignored in picture i."""
+        rows = _rows(self.ignored_ends, i) if len(self.ignored_ends) else slice(0)
+        return self.ignored_boxes[rows], self.ignored_classes[rows]
+
+
+def _rows(ends: np.ndarray, i: int) -> slice:
+    return slice(int(ends[i - 1]) if i else 0, int(ends[i]))
 
 
 def read_split(description: Description, split: str, on_progress: Callable[[int, int], None] | None = None) -> Index:
@@ -92,10 +103,19 @@ def read_split(description: Description, split: str, on_progress: Callable[[int,
         DataError: no pictures or no labels are found, none of them can be used, or a class is not in the description.
     """
     scan = scan_split(description, split, on_progress)
+    return index_of(scan, verdicts(scan))
+
+
+def verdicts(scan: Scan) -> list[Finding]:
+    """Findings on the split as a whole.
+
+    Raises:
+        DataError: no picture or no label of it can be used, or a class is not in the description.
+    """
     if not scan.pictures:
-        raise DataError(_none_left(description, split, scan.findings))
-    _refuse_unknown(description, split, scan.labels)
-    return index_of(scan, scan.source.conclude(scan.labels))
+        raise DataError(_none_left(scan.description, scan.split, scan.findings))
+    _refuse_unknown(scan.description, scan.split, scan.labels)
+    return scan.source.conclude(scan.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,7 @@ def scan_split(description: Description, split: str, on_progress: Callable[[int,
     Raises:
         DataError: the pictures of the split cannot be listed, or a file cannot be opened for a reason of the machine.
     """
-    source = FORMATS[description.format](description, split)
+    source = open_split(description, split)
     results = list(_scan(source, source.pictures(), on_progress))
     findings = [result for result in results if isinstance(result, Finding)]
     return Scan(description, split, source, [result for result in results if isinstance(result, Scanned)], findings)
@@ -155,8 +175,8 @@ def _scan(
             height, width, length = image.probe(path)
         except FileNotFoundError:
             return Finding("picture_missing", path, 0, "listed, but not there; left out")
-        except DataError as error:
-            return Finding("picture_unreadable", path, 0, f"{str(error).removeprefix(path + ': ')}; left out")
+        except image.BadPicture as error:
+            return Finding(error.kind, path, 0, f"{str(error).removeprefix(path + ': ')}; left out")
         except OSError as error:  # too many open files, a lost disk: no verdict on the picture
             raise DataError(f"{path}: cannot be opened: {error.strerror}") from error
         return Scanned(path, height, width, length, source.labels(path, (height, width)))
@@ -188,7 +208,16 @@ def _build(description: Description, split: str, scanned: Sequence[Scanned], fin
         findings=findings,
         fingerprint=_fingerprint(description.names, relative, sizes, lengths, counts, boxes, classes),
         split=split,
+        **(_ignored(labels) if any(len(each.ignored) for each in labels) else {}),
     )
+
+
+def _ignored(labels: Sequence[Labels]) -> dict[str, np.ndarray]:
+    return {
+        "ignored_ends": np.cumsum([len(each.ignored) for each in labels]),
+        "ignored_boxes": np.concatenate([each.ignored for each in labels]).astype(np.float32),
+        "ignored_classes": np.concatenate([each.ignored_classes for each in labels]).astype(np.int32),
+    }
 
 
 def _fingerprint(names: Sequence[str], paths: Sequence[bytes], *columns: np.ndarray) -> str:
@@ -211,9 +240,9 @@ def _refuse_unknown(description: Description, split: str, labels: Sequence[Label
     if unknown:
         more = f"\n  ... and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         rows = "\n  ".join(map(str, unknown[:5]))
-        raise DataError(
-            f"{description.file}, {split}: {len(unknown)} label rows have a class that names does not have:\n  {rows}{more}"
-        )
+        classes = {finding.kind for finding in unknown} == {"class_unknown"}
+        what = "label rows have a class that names does not have" if classes else "labels cannot be used"
+        raise DataError(f"{description.file}, {split}: {len(unknown)} {what}:\n  {rows}{more}")
 
 
 def _none_left(description: Description, split: str, findings: Sequence[Finding]) -> str:

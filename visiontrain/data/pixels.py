@@ -98,4 +98,4 @@ def read(index: Index, number: int, size: tuple[int, int]) -> np.ndarray:
     path, reduce = index.path(number), 1
     while image.reducible(path) and reduce < 8 and max(high / height, wide / width) * reduce * 2 <= 1:
         reduce *= 2
-    return image.resize(image.read(path, reduce), wide, high)
+    return image.resize(image.read(path, reduce, (height, width)), wide, high)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from visiontrain.data.description import Description
@@ -20,26 +20,44 @@ def pictures_of(description: Description, split: str) -> list[str]:
     Raises:
         DataError: the split is not in the description, a folder or list file is missing, or no picture is there.
     """
+    found: set[str] = set()
+    for entry in entries_of(description, split):
+        found.update(in_folder(str(entry)) if entry.is_dir() else listed(entry, description.root))
+    return some(found, description, split)
+
+
+def entries_of(description: Description, split: str) -> tuple[Path, ...]:
+    """The folders and files of a split, all of them there.
+
+    Raises:
+        DataError: the split is not in the description, or one of them is missing.
+    """
     if split not in description.splits:
         there = ", ".join(description.splits) or "none"
         near = difflib.get_close_matches(split, description.splits, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise DataError(f"{description.file}: no split {split!r}, it has: {there}{hint}")
-    found: set[str] = set()
     for entry in description.splits[split]:
-        if entry.is_dir():
-            found.update(_in_folder(str(entry)))
-        elif entry.is_file():
-            found.update(_in_list(entry, description.root))
-        else:
+        if not entry.exists():
             raise DataError(_missing(description, split, entry))
-    if not found:
+    return description.splits[split]
+
+
+def some(found: Iterable[str], description: Description, split: str) -> list[str]:
+    """The pictures in order.
+
+    Raises:
+        DataError: there are none.
+    """
+    pictures = sorted(found)
+    if not pictures:
         places = ", ".join(map(str, description.splits[split]))
         raise DataError(f"{description.file}, {split}: no picture (jpg, png, bmp, tif, webp) in {places}")
-    return sorted(found)
+    return pictures
 
 
-def _in_folder(folder: str) -> Iterator[str]:
+def in_folder(folder: str) -> Iterator[str]:
+    """The pictures under a folder, to the bottom."""
     walked: set[str] = set()  # links may lead back up
     for here, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(here)
@@ -50,20 +68,33 @@ def _in_folder(folder: str) -> Iterator[str]:
         yield from (os.path.join(here, name) for name in files if is_picture(name))
 
 
-def _in_list(file: Path, root: Path) -> Iterator[str]:
+def listed(file: Path, root: Path) -> Iterator[str]:
+    """The pictures of a list file, or the one picture that the file is.
+
+    Raises:
+        DataError: it is neither.
+    """
     if is_picture(file.name):
         yield str(file)
         return
     if file.suffix.lower() != ".txt":
         raise DataError(f"{file}: a split is a folder of pictures or a .txt file that lists them, one path a line")
-    try:
-        lines = file.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: not UTF-8 text: {error.reason} at byte {error.start}") from error
-    for line in lines:
+    for line in lines_of(file):
         text = line.strip()
         if text and not text.startswith("#"):
             yield _resolve(text, file.parent, root)
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a list file.
+
+    Raises:
+        DataError: it is not text.
+    """
+    try:
+        return file.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _resolve(text: str, beside: Path, root: Path) -> str:

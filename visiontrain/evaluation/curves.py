@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,23 @@ def over_confidence(truth: Objects, found: Objects, class_count: int, iou: float
     return Confidence(precision, recall, f1, best)
 
 
+def judged(truth: Objects, found: Objects, ignored: Objects, iou: float = 0.5) -> Objects:
+    """The detections without those that count neither way, by COCO's rule for crowds.
+
+    Args:
+        truth: the objects.
+        found: the detections.
+        ignored: crowds and the like; a detection that hits no object and has ``iou`` of its own area in one of its
+            class is left out.
+        iou: least overlap of a hit.
+    """
+    if not len(ignored):
+        return found
+    free = np.flatnonzero(match(found, truth, iou, by_class=True) < 0)
+    inside = _overlapping(found.where(free), ignored, iou, True, _covered)[0]
+    return found.where(np.setdiff1d(np.arange(len(found)), free[inside]))
+
+
 def confusion(truth: Objects, found: Objects, class_count: int, conf: float = 0.25, iou: float = 0.45) -> np.ndarray:
     """Counts of (predicted, true) classes, (C + 1, C + 1) int64; the last row and column are background.
 
@@ -105,7 +123,7 @@ def match(found: Objects, truth: Objects, iou: float, *, by_class: bool) -> np.n
 
 
 def _overlapping(
-    found: Objects, truth: Objects, iou: float, by_class: bool
+    found: Objects, truth: Objects, iou: float, by_class: bool, measure: Callable[..., np.ndarray] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs of one image (and class) with at least ``iou`` overlap: row of found, row of truth, overlap."""
     classes = 1 + max(found.classes.max(initial=0), truth.classes.max(initial=0))
@@ -122,7 +140,7 @@ def _overlapping(
         asker = np.repeat(rows, n)
         within = np.arange(len(asker)) - np.repeat(n.cumsum() - n, n)
         asked = order[np.repeat(start[rows], n) + within]
-        overlap = _iou(found.boxes[asker], truth.boxes[asked])
+        overlap = (measure or _iou)(found.boxes[asker], truth.boxes[asked])
         near = overlap >= iou
         parts.append((asker[near], asked[near], overlap[near]))
     asker, asked, overlap = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -131,10 +149,20 @@ def _overlapping(
 
 def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Overlap of boxes pair by pair, (N, 4) xyxy each; 0 where both are empty."""
-    sides = np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2])
-    both = sides.clip(min=0).prod(1)
+    both = _shared(a, b)
     union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - both
     return both / np.where(union > 0, union, 1.0)
+
+
+def _covered(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How much of each a lies in its b; 0 where a is empty."""
+    area = (a[:, 2:] - a[:, :2]).prod(1)
+    return _shared(a, b) / np.where(area > 0, area, 1.0)
+
+
+def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    sides = np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2])
+    return sides.clip(min=0).prod(1)
 
 
 def _classes_at(truth: Objects, rows: np.ndarray) -> np.ndarray:

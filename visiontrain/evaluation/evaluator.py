@@ -17,7 +17,7 @@ from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.errors import ConfigError, DataError, OutOfMemory
-from visiontrain.evaluation.curves import Confidence, confusion, over_confidence
+from visiontrain.evaluation.curves import Confidence, confusion, judged, over_confidence
 from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
 from visiontrain.prediction.decode import select
@@ -34,6 +34,10 @@ class Labels(Protocol):
 
     def classes(self, i: int) -> np.ndarray:
         """Of image ``i``, (N,)."""
+        ...
+
+    def ignored(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Boxes and classes in image ``i`` that are not scored, as the two above."""
         ...
 
 
@@ -278,25 +282,31 @@ def _in_original_pixels(detections: Sequence[Detections], samples: Sequence[Samp
     return Objects(position, points.reshape(-1, 4), classes, scores.astype(np.float64))
 
 
-def _truth(index: Labels, samples: Sequence[Sample]) -> Objects:
-    """The labels of the evaluated images, in original pixels."""
-    parts = []
+def _truth(index: Labels, samples: Sequence[Sample]) -> tuple[Objects, Objects]:
+    """The labels of the evaluated images, in original pixels: those to find, and those that are ignored."""
+    wanted, ignored = [], []
     for sample in samples:
-        rows = np.asarray(index.boxes(sample.position), np.float64).reshape(-1, 4)
-        size = np.array(sample.original[::-1] * 2, np.float64)
-        corners = np.concatenate((rows[:, :2] - rows[:, 2:] / 2, rows[:, :2] + rows[:, 2:] / 2), 1) * size
-        image = np.full(len(rows), sample.position)
-        parts.append(Objects(image, corners, np.asarray(index.classes(sample.position), np.int64), np.ones(len(rows))))
-    return Objects.join(parts)
+        i = sample.position
+        wanted.append(_objects(sample, index.boxes(i), index.classes(i)))
+        ignored.append(_objects(sample, *index.ignored(i)))
+    return Objects.join(wanted), Objects.join(ignored)
+
+
+def _objects(sample: Sample, boxes: np.ndarray, classes: np.ndarray) -> Objects:
+    rows = np.asarray(boxes, np.float64).reshape(-1, 4)
+    size = np.array(sample.original[::-1] * 2, np.float64)
+    corners = np.concatenate((rows[:, :2] - rows[:, 2:] / 2, rows[:, :2] + rows[:, 2:] / 2), 1) * size
+    return Objects(np.full(len(rows), sample.position), corners, np.asarray(classes, np.int64), np.ones(len(rows)))
 
 
 def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringConfig) -> Evaluation:
     with run.stage("scoring"):
         samples = sorted(run.samples, key=lambda s: s.position)
-        truth, found = _truth(index, samples), Objects.join([objects for _, objects in run.found])
-        precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det)
-        sweep = over_confidence(truth, found, len(names))
-        matrix = confusion(truth, found, len(names))
+        (truth, ignored), found = _truth(index, samples), Objects.join([objects for _, objects in run.found])
+        precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det, ignored)
+        counted = judged(truth, found, ignored)
+        sweep = over_confidence(truth, counted, len(names))
+        matrix = confusion(truth, counted, len(names))
     per_class = {name: _of_class(i, truth, precision, sweep) for i, name in enumerate(names)}
     return Evaluation(
         metrics=_metrics(precision, sweep),

@@ -69,15 +69,23 @@ class Precision:
         return float(values.mean()) if values.size else None
 
 
-def score(truth: Objects, found: Objects, images: Sequence[int], class_count: int, max_det: int) -> Precision:
+def score(
+    truth: Objects,
+    found: Objects,
+    images: Sequence[int],
+    class_count: int,
+    max_det: int,
+    ignored: Objects | None = None,
+) -> Precision:
     """Score detections against ground truth by COCO's rules for boxes.
 
     Args:
-        truth: every object of ``images``; no crowds, areas are those of the boxes.
+        truth: every object of ``images``; areas are those of the boxes.
         found: detections of the same images; more than ``max_det`` in an image and class are not counted.
         images: positions that were evaluated, also those with neither objects nor detections.
         class_count: classes are 0 .. class_count - 1.
         max_det: the second limit, beside COCO's 100.
+        ignored: crowds: a detection that hits no object and lies in one of them counts neither for nor against.
 
     Source:
         Lin et al., Microsoft COCO, 2014, and its evaluation code; equal to pycocotools on the same detections.
@@ -91,7 +99,8 @@ def score(truth: Objects, found: Objects, images: Sequence[int], class_count: in
     )  # the dependency loads in a tenth of a second; only scoring needs it
 
     shared = {"images": [{"id": int(i)} for i in images], "categories": [{"id": c} for c in range(class_count)]}
-    tables = [COCO({**shared, "annotations": _annotations(o)}, print_function=_quiet) for o in (truth, found)]
+    labels = _annotations(truth) + _annotations(ignored or Objects.join([]), 1, len(truth))
+    tables = [COCO({**shared, "annotations": o}, print_function=_quiet) for o in (labels, _annotations(found))]
     scorer = COCOeval_faster(*tables, iouType="bbox", print_function=_quiet, extra_calc=False)
     scorer.params.maxDets = limits
     scorer.evaluate()
@@ -100,11 +109,11 @@ def score(truth: Objects, found: Objects, images: Sequence[int], class_count: in
     return Precision(at[..., [limits.index(HEADLINE_MAX_DET), limits.index(max_det)]])
 
 
-def _annotations(objects: Objects) -> list[dict[str, Any]]:
-    """COCO's dictionaries; ids from 1, since 0 means unmatched there."""
+def _annotations(objects: Objects, crowd: int = 0, before: int = 0) -> list[dict[str, Any]]:
+    """COCO's dictionaries; ids from 1 (after those ``before``), since 0 means unmatched there."""
     sides = objects.boxes[:, 2:] - objects.boxes[:, :2]
     columns = (
-        range(1, len(objects) + 1),
+        range(before + 1, before + len(objects) + 1),
         objects.image.tolist(),
         objects.classes.tolist(),
         np.concatenate((objects.boxes[:, :2], sides), 1).tolist(),
@@ -112,7 +121,7 @@ def _annotations(objects: Objects) -> list[dict[str, Any]]:
         objects.scores.tolist(),
     )
     return [
-        {"id": i, "image_id": image, "category_id": k, "bbox": box, "area": area, "score": score, "iscrowd": 0}
+        {"id": i, "image_id": image, "category_id": k, "bbox": box, "area": area, "score": score, "iscrowd": crowd}
         for i, image, k, box, area, score in zip(*columns, strict=True)
     ]
 

@@ -7,24 +7,27 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from visiontrain.data.description import Description
+from visiontrain.data.formats.placed import Placed, fraction, write_new
 from visiontrain.data.image import is_picture
-from visiontrain.data.labels import Finding, Labels
+from visiontrain.data.labels import ROUNDING, Finding, Labels, no_labels, overshoot_kind
 from visiontrain.data.splits import pictures_of
 from visiontrain.errors import DataError
 
-ROUNDING = 1e-5  # written with six digits, a box that fills the picture sticks out by less
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
-OVERSHOOT = 1e-2  # a box may be drawn this far over the border; more is named as such
 _IMAGES = re.compile(r"(^|[/\\])images(?=[/\\])(?!.*[/\\]images[/\\])", re.DOTALL)
 
 
 class YoloSplit:
     """One split of a data set with YOLO labels."""
+
+    HOME = "images"
+    IGNORED = ""
 
     def __init__(self, description: Description, split: str) -> None:
         self.description = description
@@ -46,7 +49,7 @@ class YoloSplit:
             data = _read(file)
             if data is not None:
                 return self._parse(file, data, beside=file != usual)
-        return Labels(np.empty((0, 4)), np.empty(0, np.int64), usual, found=False)
+        return no_labels(usual)
 
     def conclude(self, read: Sequence[Labels]) -> list[Finding]:
         """Verdicts on the split as a whole.
@@ -63,19 +66,35 @@ class YoloSplit:
             raise DataError(f"{self._where()}: none of the {rows} label rows can be used:\n  " + "\n  ".join(first))
         return self._counted(read, missing, rows)
 
-    def strays(self, pictures: Sequence[str]) -> list[str]:
-        """Label files near those of ``pictures`` that belong to no picture on the disk, of this split or any other."""
+    def strays(self, pictures: Sequence[str]) -> list[Finding]:
+        """Label files near those of ``pictures`` that belong to no picture on the disk, or to one that has another."""
         places: dict[str, set[str]] = {}  # folder of labels -> folders of pictures
         for folder in {os.path.dirname(picture) for picture in pictures}:
             for file in label_paths(os.path.join(folder, "any")):
                 places.setdefault(os.path.dirname(file), set()).add(folder)
+        labels = {place: _labels_in(place) for place in places}
         found = []
         for place, folders in places.items():
             stems = {os.path.splitext(name)[0] for folder in folders for name in os.listdir(folder) if is_picture(name)}
-            files = sorted(os.listdir(place)) if os.path.isdir(place) else []
-            named = [name for name in files if name.endswith(".txt") and name[:-4] not in stems]
-            found += [path for name in named if _holds_labels(path := os.path.join(place, name))]
+            others = [os.path.dirname(label_paths(os.path.join(folder, "any"))[0]) for folder in folders]
+            for stem in sorted(labels[place]):
+                path = os.path.join(place, f"{stem}.txt")
+                if stem not in stems and _holds_labels(path):
+                    text = "no picture of this name is in the folder of its pictures"
+                    found.append(Finding("labels_without_picture", path, 0, text))
+                elif other := next((each for each in others if each != place and stem in labels.get(each, ())), ""):
+                    text = f"not read: the labels of its picture are taken from {os.path.join(other, stem)}.txt"
+                    found.append(Finding("labels_in_two_places", path, 0, text))
         return found
+
+    @staticmethod
+    def write(root: Path, split: str, pictures: Sequence[Placed], names: Sequence[str]) -> dict[str, str]:
+        """Write labels/<split>/<name>.txt for each picture that has labels; an empty file says that it has no object."""
+        for picture in pictures:
+            if picture.labels.found:
+                file = label_paths(str(root / "images" / split / picture.name))[0]
+                write_new(Path(file), "".join(_rows(picture.labels)))
+        return {split: f"images/{split}"}
 
     def _counted(self, read: Sequence[Labels], missing: Sequence[str], rows: int) -> list[Finding]:
         findings, total, file = [], len(read), str(self.description.file)
@@ -93,20 +112,21 @@ class YoloSplit:
 
     def _nothing_found(self, missing: Sequence[str]) -> str:
         folder = os.path.dirname(missing[0])
+        other = _other_format(str(self.description.root))
         return (
             f"{self._where()}: no label file was found for any of {len(missing)} pictures. Looked for\n  "
             + "\n  ".join(missing[:3])
             + ("\n  ..." if len(missing) > 3 else "")
             + f"\nand beside the pictures; {_what_is_there(folder)}. "
             "Labels lie where the last folder named images of a picture's path is replaced by labels, or beside the picture, "
-            "as <picture name>.txt"
+            f"as <picture name>.txt{other}"
         )
 
     def _where(self) -> str:
         return f"{self.description.file}, {self.split}"
 
     def _parse(self, file: str, data: bytes, beside: bool) -> Labels:
-        boxes, classes, lines, findings, unknown, rows = [], [], [], [], [], 0
+        boxes, classes, lines, findings, unknown, rows, outlines = [], [], [], [], [], 0, 0
         seen: dict[tuple[float | str, ...], int] = {}
         for line, text in enumerate(data.decode("utf-8-sig", errors="replace").splitlines(), 1):
             words = text.split()
@@ -128,6 +148,7 @@ class YoloSplit:
                 boxes.append(box)
                 classes.append(number)
                 lines.append(line)
+                outlines += len(words) > 5
         return Labels(
             np.array(boxes, np.float64).reshape(-1, 4),
             np.array(classes, np.int64),
@@ -138,6 +159,7 @@ class YoloSplit:
             findings=findings,
             unknown=unknown,
             lines=lines,
+            outlines=outlines,
         )
 
     def _class(self, words: Sequence[str]) -> tuple[int, str]:
@@ -159,6 +181,16 @@ def label_paths(picture: str) -> tuple[str, str]:
     """Where the labels of a picture may lie: with its last folder ``images`` called ``labels``, and beside it."""
     beside = os.path.splitext(picture)[0] + ".txt"
     return _IMAGES.sub(r"\1labels", beside), beside
+
+
+def _rows(labels: Labels) -> Iterator[str]:
+    for klass, box in zip(labels.classes.tolist(), labels.boxes.tolist(), strict=True):
+        yield f"{klass} {' '.join(map(fraction, box))}\n"
+
+
+def _labels_in(folder: str) -> set[str]:
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return {name[:-4] for name in names if name.endswith(".txt")}
 
 
 def _read(file: str) -> bytes | None:
@@ -219,8 +251,19 @@ def _inside(
     box = ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top)
     if over <= ROUNDING:
         return box, "", ""
-    kind = "row_clipped" if over <= OVERSHOOT else "row_outside"
-    return box, kind, f"reaches {over:.2g} of the picture over its border, clipped: {row}"
+    return box, overshoot_kind(over), f"reaches {over:.2g} of the picture over its border, clipped: {row}"
+
+
+def _other_format(root: str) -> str:
+    """A hint at labels of another format in a folder or in its annotations, or ""."""
+    for place in ("", "annotations", "Annotations"):
+        folder = os.path.join(root, place)
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.lower().endswith(".json"):
+                return f". {folder} holds {name}: a COCO JSON is named as the split, train: {os.path.join(place, name)}"
+            if name.lower().endswith(".xml"):
+                return f". {folder} holds {name}: Pascal VOC labels are read with format: voc and annotations: {place or '.'}"
+    return ""
 
 
 def _what_is_there(folder: str) -> str:
