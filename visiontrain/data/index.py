@@ -42,6 +42,7 @@ class Index:
     findings: list[Finding]
     fingerprint: str
     split: str = "train"
+    told: tuple[str, ...] = ()  # what was left out because it was asked for
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
+from visiontrain.data.balance import class_weights
+from visiontrain.data.dataset import TrainSet
+from visiontrain.data.description import Description
 from visiontrain.data.index import Index
 from visiontrain.data.loader import EvaluationLoader, worker_count
+from visiontrain.data.select import select
 from visiontrain.distributed import Ranks
+from visiontrain.losses import LOSSES
 from visiontrain.training.autobatch import BatchChoice
 from visiontrain.training.optimizer import Choice
 from visiontrain.training.plan import Plan
 from visiontrain.training.precision import Precision
 from visiontrain.training.resume import Resumed
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy
+from visiontrain.training.window import Criterion
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,12 @@ class Setup:
     statistics: BatchNormPolicy = AS_IT_IS
     auto: BatchChoice | None = None
 
+    def samples(self, imgsz: ImageSize | None = None) -> TrainSet:
+        """The training samples of the run; ``imgsz`` is another size to have them at."""
+        config = self.config
+        size, block = imgsz or config.imgsz, self.plan.images_per_update
+        return TrainSet(self.train, size, config.augment, config.seed, self.plan.epochs, config.sampling, block)
+
     @property
     def workers(self) -> int:
         return worker_count(self.config.workers, self.ranks.place.local_size)
@@ -41,6 +54,23 @@ class Setup:
     @property
     def deterministic(self) -> bool:
         return is_deterministic(self.config, self.ranks)
+
+
+def chosen(config: TrainConfig, index: Index, description: Description) -> Index:
+    """What of a split the settings leave; fraction is of the training pictures alone."""
+    sampling = config.sampling
+    fraction = sampling.fraction if index.split == "train" else 1.0
+    return select(index, description.root, fraction, sampling.classes, sampling.single_cls)
+
+
+def criterion_of(config: TrainConfig, index: Index, loss: str) -> Criterion:
+    """The loss that a model family names, with the gains and class weights of the settings.
+
+    Args:
+        index: what is trained on; shares of classes are counted there.
+    """
+    weights = class_weights(index, config.sampling.class_weights)
+    return LOSSES[loss](config.loss, class_weights=weights) if weights else LOSSES[loss](config.loss)
 
 
 def is_deterministic(config: TrainConfig, ranks: Ranks) -> bool:
