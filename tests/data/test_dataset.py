@@ -86,7 +86,7 @@ def test_the_path_is_that_of_the_picture_at_the_position(index):
 
 def test_an_order_without_a_list_serves_as_well(index, monkeypatch):
     """What a split of more than 16 million pictures gets."""
-    monkeypatch.setattr("visiontrain.data.dataset.permutation", partial(permutation, listed=0))
+    monkeypatch.setattr("visiontrain.data.sampler.permutation", partial(permutation, listed=0))
     order = permutation(0, 2, N, listed=0)
     samples, again = samples_of(index), pickle.loads(pickle.dumps(samples_of(index)))
     assert [samples[2, p].path for p in range(N)] == [index.path(order[p]) for p in range(N)]

@@ -26,6 +26,10 @@ class ImageSize(NamedTuple):
         """The factor by which a picture fills this size and is still seen whole."""
         return min(self.height / height, self.width / width)
 
+    def scaled(self, factor: float) -> ImageSize:
+        """This size times ``factor``, to the nearest multiples of the stride, at least one."""
+        return ImageSize(*(max(round(side * factor / STRIDE) * STRIDE, STRIDE) for side in self))
+
     def shrunk(self, factor: float) -> ImageSize:
         """This size times ``factor``, down to multiples of the stride, at least one."""
         return ImageSize(*(max(int(side * factor) // STRIDE * STRIDE, STRIDE) for side in self))

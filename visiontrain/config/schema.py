@@ -46,6 +46,18 @@ def _imgsz_problem(value: ImageSize) -> str:
     )
 
 
+def _weights_problem(value: str) -> str:
+    """Words, or ``cat:2,dog:0.5``; whether there are such classes is known with the data."""
+    if value in ("none", "images", "boxes"):
+        return ""
+    parts = [part.rpartition(":") for part in value.split(",")]
+    if all(
+        name.strip() and re.fullmatch(r"\s*\d*\.?\d+\s*", weight) and float(weight) > 0 for name, _, weight in parts
+    ):
+        return ""
+    return "must be none, images, boxes, or classes with weights above 0 such as cat:2,dog:0.5"
+
+
 def _save_period_problem(value: int) -> str:
     return "" if value >= 1 or value == -1 else "must be at least 1, or -1 to keep last.pt and best.pt alone"
 
@@ -130,6 +142,58 @@ class AugmentConfig(_Checked):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingConfig(_Checked):
+    """Which pictures and boxes are trained on, how often, and at which size."""
+
+    fraction: float = setting(
+        1.0,
+        "share of the training pictures that is used: the same ones in every run, of each class alike",
+        above=0,
+        high=1,
+    )
+    classes: str = setting(
+        "",
+        "classes to learn, by number or name, for example 0,2 or cat,dog; boxes of others are left out, their pictures stay",
+        listed=True,
+    )
+    single_cls: bool = setting(False, "all boxes are of one class")
+    balance: str = setting(
+        "none",
+        "draw pictures with rare classes more often, by the share of images that have a class or of boxes that are of it",
+        choices=("none", "images", "boxes"),
+    )
+    balance_threshold: float | None = setting(
+        None, "classes with a smaller share are rare; auto: the mean share", above=0, high=1, words={"auto": None}
+    )
+    class_weights: str = setting(
+        "none",
+        "what boxes weigh in the loss: images or boxes: 1 / sqrt of the class's share of them; or cat:2,dog:0.5",
+        check=_weights_problem,
+        listed=True,
+    )
+
+    rect: bool = setting(
+        False,
+        "windows of pictures of like shape, and no larger than these need; shuffled anew in every epoch, mosaics included",
+    )
+    multi_scale: float = setting(
+        0.0,
+        "size of each window: imgsz times a factor from 1 - multi_scale to 1 + multi_scale, in strides; true: 0.5",
+        low=0,
+        below=1,
+        words={"true": 0.5, "yes": 0.5, "on": 0.5, "false": 0.0, "no": 0.0, "off": 0.0},
+    )
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        if self.balance == "none" and self.balance_threshold is not None:
+            raise ConfigError(f"balance_threshold={self.balance_threshold:g}: changes nothing with balance=none")
+        for name in ("balance", "class_weights"):
+            if self.single_cls and getattr(self, name) != "none":
+                raise ConfigError(f"{name}={getattr(self, name)}: with single_cls=true no class is rarer than another")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig(_Checked):
     """What a run leaves behind, and where."""
 
@@ -190,7 +254,10 @@ class TrainConfig(_Checked):
         check=_imgsz_problem,
     )
     device: str = setting(
-        "auto", "auto, cpu, cuda, cuda:N or N; several, as 0,1 or cpu,cpu, are a rank each", check=_device_problem
+        "auto",
+        "auto, cpu, cuda, cuda:N or N; several, as 0,1 or cpu,cpu, are a rank each",
+        check=_device_problem,
+        listed=True,
     )
     workers: int = setting(
         -1, "loader processes of each rank; auto: its share of the cores, at most 8; 0: none", low=0, words={"auto": -1}
@@ -220,6 +287,7 @@ class TrainConfig(_Checked):
     optim: OptimConfig = group(OptimConfig, "Optimizer")
     loss: LossConfig = group(LossConfig, "Loss")
     augment: AugmentConfig = group(AugmentConfig, "Augmentation")
+    sampling: SamplingConfig = group(SamplingConfig, "Sampling")
     output: OutputConfig = group(OutputConfig, "Output")
     scoring: ScoringConfig = group(ScoringConfig, "Validation")
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -248,6 +316,16 @@ class ValConfig(_Checked):
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")
+    classes: str = _like(
+        SamplingConfig, "classes", help="classes to score, by number or name, or all of them; empty: as trained"
+    )
+    single_cls: bool | None = _like(
+        SamplingConfig,
+        "single_cls",
+        default=None,
+        help="all boxes are of one class; auto: as trained",
+        words={"auto": None},
+    )
     scoring: ScoringConfig = group(ScoringConfig, "Scoring")
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
@@ -263,6 +341,7 @@ class PlanConfig(_Checked):
 
     data: str = _like(TrainConfig, "data", help="dataset description whose training images are counted")
     images: int = setting(0, "training images, where data is not given or not here; 0: count data", low=0)
+    fraction: float = _like(SamplingConfig, "fraction")
     model: str = _like(TrainConfig, "model", help="a family and size, or a checkpoint; gradients are as large as it is")
     epochs: int = _like(TrainConfig, "epochs")
     batch: int = _like(TrainConfig, "batch", words={}, help="images per micro-batch, over all ranks")
@@ -303,6 +382,7 @@ class CheckConfig(_Checked):
     optim: OptimConfig = group(OptimConfig, "Optimizer")
     loss: LossConfig = group(LossConfig, "Loss")
     augment: AugmentConfig = group(AugmentConfig, "Augmentation")
+    sampling: SamplingConfig = group(SamplingConfig, "Sampling")
     scoring: ScoringConfig = group(ScoringConfig, "Validation")
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -339,12 +419,7 @@ Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, 
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
-    "rect": "training pictures are square",
-    "multi_scale": "all windows have the size imgsz",
     "freeze": "all layers are trained",
-    "fraction": "all pictures of a split are used",
-    "single_cls": "the classes of the description are used",
-    "classes": "the classes of the description are used",
     "cutmix": "mosaic and mixup are there",
     "copy_paste": "mosaic and mixup are there",
     "compile": "models run uncompiled",

@@ -26,6 +26,7 @@ def setting(
     choices: tuple[str, ...] = (),
     words: Mapping[str, Any] | None = None,
     check: Callable[[Any], str] | None = None,
+    listed: bool = False,
 ) -> Any:
     """A field of a settings class.
 
@@ -36,9 +37,10 @@ def setting(
         choices: the allowed texts.
         words: special words with the value each stands for, for example ``{"auto": -1}``.
         check: returns what is wrong with a value of the right type, or "".
+        listed: a text of several words, divided by commas, which may also come as a number, a list or a mapping to numbers.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "above": above, "below": below}
-    metadata |= {"choices": choices, "words": words or {}, "check": check}
+    metadata |= {"choices": choices, "words": words or {}, "check": check, "listed": listed}
     return field(default=default, metadata=metadata)
 
 
@@ -202,8 +204,9 @@ def _read_str(leaf: Leaf, value: Any) -> str:
         return {choice.lower(): choice for choice in leaf.meta["choices"]}.get(value.strip().lower(), value)
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
-    if leaf.name == "device":  # device=0, device=torch.device("cpu") and, to be answered by the check, device=[0, 1]
-        return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if leaf.meta["listed"]:
+        items = [f"{name}:{number}" for name, number in value.items()] if isinstance(value, Mapping) else value
+        return ",".join(map(str, items)) if isinstance(items, list | tuple) else str(items)
     raise ValueError(takes(leaf))
 
 

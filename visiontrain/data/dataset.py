@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from visiontrain.batch import Sample
-from visiontrain.config.image_size import image_size
+from visiontrain.config.image_size import ImageSize, image_size
+from visiontrain.config.schema import SamplingConfig
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
+from visiontrain.data.balance import repeat_factors
 from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
 from visiontrain.data.pixels import KEPT, Pixels
-from visiontrain.data.sampler import partner, permutation
+from visiontrain.data.sampler import Orders, partner
 from visiontrain.data.shuffle import Shuffle
+from visiontrain.data.window_size import drawn_size, fitted_size, shape_kinds
 
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
+
+Key = tuple[int, int, ImageSize]  # epoch and position, from 0, and the size of the window
 
 
 class TrainSet:
@@ -30,6 +35,8 @@ class TrainSet:
         augment: strengths and probabilities.
         seed: of the run.
         epochs: of the run; the last ``close_mosaic`` of them see single pictures (no mosaic, no mixup).
+        sampling: how pictures are drawn, and their sizes; None: each once in an epoch, all of ``imgsz``.
+        block: with ``sampling.rect``, images of a window: so many positions in a row get pictures of like shape.
         kept: bytes of decoded pictures that this process may keep for samples near by.
         cache: keeps all of them.
     """
@@ -41,6 +48,8 @@ class TrainSet:
         augment: AugmentConfig,
         seed: int,
         epochs: int,
+        sampling: SamplingConfig | None = None,
+        block: int = 1,
         kept: int = KEPT,
         cache: Cache | None = None,
     ) -> None:
@@ -50,6 +59,12 @@ class TrainSet:
         self.augment = augment
         self.seed = seed
         self.epochs = epochs
+        self.sampling = sampling = sampling or SamplingConfig()
+        self.block = block
+        balanced = sampling.balance != "none"
+        factors = repeat_factors(index, sampling.balance, sampling.balance_threshold) if balanced else None
+        kinds = shape_kinds(self.imgsz, index.sizes) if sampling.rect else None
+        self._orders = Orders(seed, len(index), factors, kinds, block)
         self._order: tuple[int, np.ndarray | Shuffle] | None = None
 
     def __len__(self) -> int:
@@ -58,26 +73,38 @@ class TrainSet:
     def order(self, epoch: int) -> np.ndarray | Shuffle:
         """The picture at each position of an epoch (counted from 0)."""
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, permutation(self.seed, epoch, len(self.index))
+            self._order = epoch, self._orders(epoch)
         return self._order[1]
 
     def closed(self, epoch: int) -> bool:
         """Whether an epoch (from 0) is one of the last, which see single pictures."""
         return epoch >= self.epochs - self.augment.close_mosaic
 
-    def __getitem__(self, key: tuple[int, int]) -> Sample:
-        """The sample at (epoch, position), both from 0.
+    def size(self, epoch: int, window: tuple[int, int]) -> ImageSize:
+        """Of all samples of a window, positions [start, stop) of an epoch."""
+        size = drawn_size(self.imgsz, self.sampling.multi_scale, self.seed, epoch, window[0])
+        if not self.sampling.rect:
+            return size
+        return fitted_size(size, self.index.sizes[self.order(epoch)[np.arange(*window)]])
+
+    def keys(self, epoch: int, window: tuple[int, int], start: int, stop: int) -> list[Key]:
+        """Of the samples at positions [start, stop), a part of a window."""
+        size = self.size(epoch, window)
+        return [(epoch, position, size) for position in range(start, stop)]
+
+    def __getitem__(self, key: tuple[int, int] | Key) -> Sample:
+        """The sample at (epoch, position), both from 0, of ``imgsz``; at a key of ``keys``, of the size of its window.
 
         Raises:
             DataError: a picture that was readable when the index was made is not any more.
         """
-        epoch, position = key
+        epoch, position, *size = key
         order = self.order(epoch)
         rng = np.random.default_rng([self.seed, epoch, position])
         context = Context(
             rng=rng,
             settings=self.augment,
-            size=self.imgsz,
+            size=size[0] if size else self.imgsz,
             pictures=self.pixels,
             pick=lambda: int(order[self._other(position, rng)]),
             closed=self.closed(epoch),
@@ -94,13 +121,16 @@ class TrainSet:
             path=self.index.path(draft.index),
         )
 
-    def path(self, key: tuple[int, int]) -> str:
-        """Of the picture at (epoch, position)."""
-        epoch, position = key
+    def path(self, key: tuple[int, int] | Key) -> str:
+        """Of the picture that a sample is about."""
+        epoch, position, *_ = key
         return self.index.path(int(self.order(epoch)[position]))
 
     def _other(self, position: int, rng: np.random.Generator) -> int:
-        """The position of another picture for the sample at ``position``."""
+        """The position of another picture for the sample at ``position``; with rect of like shape, so of its block."""
+        if self.sampling.rect:
+            first = position // self.block * self.block
+            return int(rng.integers(first, min(first + self.block, len(self))))
         if self.augment.partners == "any":
             return int(rng.integers(len(self)))
         return partner(position, len(self), rng)

@@ -151,9 +151,9 @@ def fitting_workers(wanted: int, task_images: int, size: tuple[int, int], ranks:
 
 
 def training_loader(
-    dataset: TrainSet, micro_batches: Iterable[list[tuple[int, int]]], workers: int = 0, pin: bool = False
+    dataset: TrainSet, micro_batches: Iterable[Sequence[Any]], workers: int = 0, pin: bool = False
 ) -> Generator[Batch, None, None]:
-    """Batches for lists of (epoch, position), in order; the workers end with the iteration (``Loader`` keeps them)."""
+    """Batches for lists of keys, in order; the workers end with the iteration (``Loader`` keeps them)."""
     with Loader(dataset, workers, pin) as loader:
         yield from loader.run(micro_batches)
 

@@ -46,6 +46,58 @@ def block_of(keys: Sequence[Any]) -> Any:
     return (first[0], first[1] // BLOCK) if isinstance(first, tuple) else first
 
 
+class Orders:
+    """Which picture stands at each position of an epoch: a function of seed, epoch and position, and of what is given here.
+
+    Args:
+        seed: of the run.
+        n: pictures.
+        factors: (n,) how often each is drawn against the others (``repeat_factors``); None: each once in an epoch.
+        kinds: (n,) whole numbers: pictures of equal or near ones come together (``shape_kinds``); None: as it comes.
+        block: with ``kinds``, positions in a row that get like pictures: those of a window.
+    """
+
+    def __init__(
+        self, seed: int, n: int, factors: np.ndarray | None = None, kinds: np.ndarray | None = None, block: int = 1
+    ) -> None:
+        self.seed, self.n, self.factors, self.kinds, self.block = seed, n, factors, kinds, block
+
+    def __call__(self, epoch: int) -> np.ndarray | Shuffle:
+        """Of an epoch, counted from 0: n pictures."""
+        if self.factors is None and self.kinds is None:
+            return permutation(self.seed, epoch, self.n)
+        order = np.asarray(permutation(self.seed, epoch, self.n, listed=self.n))
+        rng = np.random.default_rng((self.seed, epoch, 0, 2))
+        if self.factors is not None:
+            order = drawn(order, self.factors, rng)
+        return order if self.kinds is None else blocked(order, self.kinds, self.block, rng)
+
+
+def drawn(order: np.ndarray, factors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """As many pictures as ``order`` has, each the whole part of n * its share of the factors times, or once more.
+
+    Systematic sampling: marks at equal distances on the factors laid end to end in random order, then shuffled.
+
+    Source:
+        Madow and Madow, On the Theory of Systematic Sampling, Ann. Math. Statist. 15, 1944.
+    """
+    ends = np.cumsum(factors[order])
+    marks = (np.arange(len(order)) + rng.random()) * (ends[-1] / len(order))
+    return rng.permutation(order[np.searchsorted(ends, marks, side="right").clip(max=len(order) - 1)])
+
+
+def blocked(order: np.ndarray, kinds: np.ndarray, block: int, rng: np.random.Generator) -> np.ndarray:
+    """The pictures of ``order`` in blocks of like kinds: blocks are shuffled, and so is each of them.
+
+    What does not fill a block stands at the end, and every picture is as likely to be there.
+    """
+    like = order[np.argsort(kinds[order], kind="stable")]  # equal kinds stay in random order
+    rest = len(order) % block
+    last = (rng.integers(len(order)) + np.arange(rest)) % len(order)
+    blocks = rng.permutation(np.delete(like, last).reshape(-1, block))
+    return np.concatenate((rng.permuted(blocks, axis=1).ravel(), rng.permutation(like[last])))
+
+
 class WindowSampler:
     """Deal the windows of one epoch as micro-batches of consecutive positions.
 

@@ -16,6 +16,7 @@ from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import evaluation_loader, fitting_workers, worker_count
+from visiontrain.data.select import select
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -57,6 +58,8 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
     with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
+        for text in index.told:
+            record(Notice(text))
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
@@ -94,8 +97,11 @@ def _read(config: ValConfig, settings: dict[str, Any], known: Sequence[str]) -> 
     if not data:
         raise ConfigError(f"data is missing: {config.model} does not say what it was trained on; give data=my.yaml")
     description = load_description(data)
-    _check_names(description.file, description.names, known)
-    return read_split(description, config.split), data
+    classes = config.classes or settings.get("classes", "")
+    single = settings.get("single_cls", False) if config.single_cls is None else config.single_cls
+    index = select(read_split(description, config.split), description.root, classes=classes, single_cls=single)
+    _check_names(description.file, index.names, known)
+    return index, data
 
 
 def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from visiontrain.batch import Batch, Targets
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.index import Index
+from visiontrain.data.window_size import largest_size
 from visiontrain.distributed import Ranks
 from visiontrain.errors import OutOfMemory
 from visiontrain.losses import LOSSES
@@ -187,7 +188,9 @@ class Probe:
         """A window of two micro-batches and its update."""
         augment = self.config.augment
         together = (4 if augment.mosaic else 1) * (2 if augment.mixup else 1)
-        micro_batches = [crowded(self.index, images, self.config.imgsz, together)] * 2
+        sampling = self.config.sampling
+        size = largest_size(self.config.imgsz, sampling.multi_scale, sampling.rect, self.index.sizes)
+        micro_batches = [crowded(self.index, images, size, together)] * 2
         sums = accumulate_window(
             self.model,
             self.criterion,

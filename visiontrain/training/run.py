@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
-from visiontrain.data.dataset import EvalSet
+from visiontrain.data.dataset import EvalSet, Key
 from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.loader import evaluation_loader, fitting_workers, training_loader, worker_count
@@ -54,13 +54,13 @@ from visiontrain.training.optimizer import (
     set_decay,
 )
 from visiontrain.training.pictures import first_batches
-from visiontrain.training.plan import make_plan
+from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
-from visiontrain.training.setup import Setup, is_deterministic
+from visiontrain.training.setup import Setup, chosen, criterion_of, is_deterministic
 from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 from visiontrain.training.telling import facts, notices, sentences
@@ -141,7 +141,9 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
 
     def read() -> tuple[Index, Index]:
         description = load_description(config.data)
-        return read_with_bar(description, "train"), read_with_bar(description, "val")
+        return chosen(config, read_with_bar(description, "train"), description), chosen(
+            config, read_with_bar(description, "val"), description
+        )
 
     train_index, val_index = ranks.first(read)
     if ranks.place.local == 0 and not ranks.main:
@@ -190,10 +192,12 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     )
     if resumed:
         _same_data(resumed, train_index)
+        _same_blocks(resumed, plan)
     precision = choose_precision(ranks.device, config.amp)
     batch = 2 * config.batch // ranks.size
     wanted = worker_count(config.workers, ranks.place.local_size)
-    workers = fitting_workers(wanted, max(batch, BLOCK), config.imgsz, ranks.place.local_size)
+    largest = config.imgsz.scaled(1 + config.sampling.multi_scale)
+    workers = fitting_workers(wanted, max(batch, BLOCK), largest, ranks.place.local_size)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
     return Setup(
         config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, workers, auto=auto
@@ -276,7 +280,7 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         horizon=horizon(plan.images_planned),
         ranks=setup.ranks,
         reduction=Reduction(state.model, setup.ranks, plan.reduction),
-        criterion=LOSSES[state.model.loss](config.loss),
+        criterion=criterion_of(config, setup.train, state.model.loss),
         state=state,
         micro_batches=micro_batches(setup, state),
         evaluate=lambda: score(setup, averaged(setup, state), record, state).metrics,
@@ -311,22 +315,23 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
 def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, None]:
     """The micro-batches of every window that is left, epoch after epoch, as one stream."""
     plan = setup.plan
+    dataset = setup.samples()
 
-    def positions() -> Iterator[list[tuple[int, int]]]:
+    def keys() -> Iterator[list[Key]]:
         for epoch in range(state_epoch, plan.epochs):
             for window in plan.windows_from(epoch, state_position if epoch == state_epoch else 0):
                 for start, stop in plan.shares(*window, setup.ranks.rank):
-                    yield [(epoch, position) for position in range(start, stop)]
+                    yield dataset.keys(epoch, window, start, stop)
 
     state_epoch, state_position = state.epoch, state.position  # as they are now, not when the loader gets there
-    return training_loader(setup.training_set, positions(), setup.workers, setup.ranks.device.type == "cuda")
+    return training_loader(dataset, keys(), setup.workers, setup.ranks.device.type == "cuda")
 
 
 def averaged(setup: Setup, state: TrainState) -> Detector:
     """The averaged weights, their statistics measured anew where the policy says so; the samples are those of training."""
     policy, model = setup.statistics, state.ema.model
     if policy.reestimate_images:
-        dataset = setup.training_set
+        dataset = setup.samples()
         images = min(policy.reestimate_images, len(dataset))
         positions = WindowSampler([(0, images)], policy.reestimate_batch, state.epoch)
         with closing(training_loader(dataset, positions, setup.workers)) as batches:
@@ -374,6 +379,17 @@ def _same_data(resumed: Resumed, train_index: Index) -> None:
         raise ConfigError(
             f"data={resumed.config.data}: has {len(train_index)} training images, the run was planned with {planned}; "
             "bring the missing ones back, or start a new run."
+        )
+
+
+def _same_blocks(resumed: Resumed, plan: Plan) -> None:
+    """With rect an epoch's order is made of windows: inside an epoch they stay as long as they were."""
+    state, before = resumed.content["state"], resumed.content["plan"]["images_per_update"]
+    if resumed.config.sampling.rect and state["position"] and before != plan.images_per_update:
+        raise ConfigError(
+            f"batch={plan.batch} nbs={plan.nbs}: an update would see {plan.images_per_update} images and not {before}, and with"
+            f" rect=true the order of the open epoch {state['epoch'] + 1} is made of windows of {before}. Go on with a batch that"
+            f" keeps it, and change it between epochs."
         )
 
 
