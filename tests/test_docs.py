@@ -90,3 +90,13 @@ def test_links_between_the_pages_lead_somewhere(checkout):
     for page in (checkout / "README.md", *(checkout / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_tests_that_the_page_of_data_names_are_there(checkout):
+    named = set(re.findall(r"`(test_\w+)`", (checkout / "docs" / "data.md").read_text("utf-8")))
+    there = {
+        name
+        for path in (checkout / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert named and not named - there

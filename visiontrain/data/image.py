@@ -11,6 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from visiontrain.config.image_size import ImageSize, image_size
 from visiontrain.data.header import REACH, Header, ends_early, header_of, is_whole, kind_of
 from visiontrain.errors import DataError, VisionTrainError
 
@@ -116,21 +117,22 @@ def resize_into(target: np.ndarray, image: np.ndarray) -> None:
 
 
 def letterbox(
-    image: np.ndarray, size: int, stride: int = 32
+    image: np.ndarray, size: int | tuple[int, int], stride: int = 32
 ) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
-    """Scale a picture to a long side of ``size`` and surround it with grey, half a stride or more on each side.
+    """Scale a picture until it fills ``size`` one way and surround it with grey, half a stride or more on each side.
 
     Beyond its border a convolution sees zeros, which training, with its mosaics and letterboxes, hardly ever shows; grey
     it knows. On bccd the margin is worth 0.004 AP. The sides are the least multiples of ``stride`` that leave it.
 
     Args:
         image: (H, W, 3) uint8.
+        size: the long side in pixels, or the (height, width) that the picture fits into.
 
     Returns:
         The picture (H', W', 3); the scale (x, y) and the pad (left, top): pixel = original * scale + pad.
     """
     height, width = image.shape[:2]
-    inner_height, inner_width = letterbox_inner(height, width, size)
+    inner_height, inner_width = letterbox_inner(height, width, image_size(size))
     outer_height, outer_width = (-(-(side + stride) // stride) * stride for side in (inner_height, inner_width))
     left, top = (outer_width - inner_width) // 2, (outer_height - inner_height) // 2
     canvas = np.full((outer_height, outer_width, 3), GREY, np.uint8)
@@ -138,9 +140,9 @@ def letterbox(
     return canvas, (inner_width / width, inner_height / height), (float(left), float(top))
 
 
-def letterbox_inner(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) in whole pixels after scaling the long side to ``size``."""
-    gain = size / max(height, width)
+def letterbox_inner(height: int, width: int, size: ImageSize) -> tuple[int, int]:
+    """(height, width) in whole pixels of a picture that fills ``size`` one way."""
+    gain = size.gain(height, width)
     return max(round(height * gain), 1), max(round(width * gain), 1)
 
 

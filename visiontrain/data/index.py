@@ -6,9 +6,10 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class Index:
     ignored_ends: np.ndarray = field(default_factory=lambda: _EMPTY)
     ignored_boxes: np.ndarray = field(default_factory=lambda: _EMPTY.reshape(0, 4))
     ignored_classes: np.ndarray = field(default_factory=lambda: _EMPTY)
+    told: tuple[str, ...] = ()  # what was left out because it was asked for
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -197,7 +199,7 @@ def _build(description: Description, split: str, scanned: Sequence[Scanned], fin
     classes = np.concatenate([each.classes for each in labels]).astype(np.int32)
     lengths = np.array([result.bytes for result in scanned], np.int64)
     relative = [os.fsencode(_relative(picture.path, description.root)) for picture in scanned]
-    return Index(
+    index = Index(
         path_bytes=np.frombuffer(b"".join(encoded), np.uint8),
         path_ends=np.cumsum([len(path) for path in encoded]),
         sizes=sizes,
@@ -208,11 +210,11 @@ def _build(description: Description, split: str, scanned: Sequence[Scanned], fin
         findings=findings,
         fingerprint=_fingerprint(description.names, relative, sizes, lengths, counts, boxes, classes),
         split=split,
-        **(_ignored(labels) if any(len(each.ignored) for each in labels) else {}),
     )
+    return replace(index, **_ignored(labels)) if any(len(each.ignored) for each in labels) else index
 
 
-def _ignored(labels: Sequence[Labels]) -> dict[str, np.ndarray]:
+def _ignored(labels: Sequence[Labels]) -> dict[str, Any]:
     return {
         "ignored_ends": np.cumsum([len(each.ignored) for each in labels]),
         "ignored_boxes": np.concatenate([each.ignored for each in labels]).astype(np.float32),
