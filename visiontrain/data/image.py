@@ -24,7 +24,7 @@ _COLOUR = {
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
-_RGB = getattr(cv2, "IMREAD_COLOR_RGB", 0)  # where OpenCV has it, a JPEG is decoded in this order at no cost
+_RGB = getattr(cv2, "IMREAD_COLOR_RGB", 0)  # where OpenCV has it, a whole JPEG is decoded in this order at no cost
 # EXIF orientation -> the turn that undoes it (EXIF 2.3, 4.6). OpenCV has one for each kind of file, but not in every version.
 _TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     2: lambda image: cv2.flip(image, 1),
@@ -171,9 +171,9 @@ def decode(data: np.ndarray, path: str | Path, reduce: int = 1) -> np.ndarray:
     if not kind or (kind == "JPEG" and view[-2:] != b"\xff\xd9" and ends_early(data.tobytes())):
         raise _unusable(data, kind, path)
     fraction = reduce if kind == "JPEG" and _divides(reduce, header) else 1
-    in_order = _RGB if kind == "JPEG" else 0
+    in_order = _RGB if kind == "JPEG" and fraction == 1 else 0
     # From memory: one way for every operating system's file names, and an OS error is never taken for a bad picture.
-    image = _decoded(data, kind, path, _COLOUR[fraction] | cv2.IMREAD_IGNORE_ORIENTATION | in_order)
+    image = _decoded(data, kind, path, (in_order or _COLOUR[fraction]) | cv2.IMREAD_IGNORE_ORIENTATION)
     image = _turn(image, header.orientation)
     if fraction < reduce:
         image = _means(image, reduce)
