@@ -19,9 +19,7 @@ from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.data.loader import training_loader
-from visiontrain.data.sampler import WindowSampler
 from visiontrain.distributed import Ranks, choose_device
-from visiontrain.losses import LOSSES
 from visiontrain.models import build_model
 from visiontrain.models.detector import Detector
 from visiontrain.nn.norm import swap_norms
@@ -31,6 +29,7 @@ from visiontrain.training.optimizer import build_optimizer, choose_optimizer, se
 from visiontrain.training.plan import make_plan
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.schedule import horizon, schedule_of
+from visiontrain.training.setup import chosen, criterion_of
 from visiontrain.training.update import apply_update
 from visiontrain.training.window import accumulate_window, power_of_two
 
@@ -38,7 +37,8 @@ from visiontrain.training.window import accumulate_window, power_of_two
 def plain_train(config: TrainConfig) -> Detector:
     """The averaged weights after ``config.epochs`` epochs."""
     torch.manual_seed(config.seed)
-    index = read_split(load_description(config.data), "train")
+    description = load_description(config.data)
+    index = chosen(config, read_split(description, "train"), description)
     plan = make_plan(
         batch=config.batch,
         nbs=config.nbs,
@@ -54,7 +54,7 @@ def plain_train(config: TrainConfig) -> Detector:
     model = build_model(config.model, index.names)
     swap_norms(model, plan.normalisation.norm)
     model = model.to(device, memory_format=torch.channels_last).train()
-    criterion = LOSSES[model.loss](config.loss)
+    criterion = criterion_of(config, index, model.loss)
     optim = choose_optimizer(
         config.optim,
         config.given,
@@ -65,12 +65,14 @@ def plain_train(config: TrainConfig) -> Detector:
     optimizer = build_optimizer(model, optim, plan.weight_decay_used)
     schedule = schedule_of(plan, optim)
     precision, ema, look_back = choose_precision(device, config.amp), EMA(model), horizon(plan.images_planned)
-    dataset = TrainSet(index, config.imgsz, config.augment, config.seed, config.epochs)
+    shared = config.augment, config.seed, config.epochs, config.sampling
+    dataset = TrainSet(index, config.imgsz, *shared, block=plan.images_per_update)
 
     images, provisional = 0, 1.0
     for epoch in range(plan.epochs):
         windows = plan.windows(epoch)
-        batches = training_loader(dataset, WindowSampler(windows, plan.batch, epoch), max(config.workers, 0))
+        keys = [dataset.keys(epoch, window, *cut) for window in windows for cut in plan.micro_batches(*window)]
+        batches = training_loader(dataset, keys, max(config.workers, 0))
         for start, stop in windows:
             window = list(islice(batches, len(plan.micro_batches(start, stop))))
             sums = accumulate_window(

@@ -27,7 +27,6 @@ from torch import Tensor
 from visiontrain.batch import collate
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
-from visiontrain.data.dataset import TrainSet
 from visiontrain.distributed import ALONE, Ranks, joined
 from visiontrain.training import run as recipe
 from visiontrain.training.interrupt import Interrupt
@@ -63,10 +62,10 @@ def begun(words: list[str], ranks: Ranks, folder: str, double: bool) -> tuple[Se
 
 def alone(setup: Setup, job: Job, window: tuple[int, int]) -> tuple[Tensor, tuple[int, ...]]:
     """The gradient of a window by one process from the weights as they are, and its positions."""
-    config, state, plan = setup.config, job.state, setup.plan
-    samples = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=plan.epochs)
+    state, plan, samples = job.state, setup.plan, setup.samples()
     micro_batches = [
-        collate([samples[state.epoch, position] for position in range(*cut)]) for cut in plan.micro_batches(*window)
+        collate([samples[key] for key in samples.keys(state.epoch, window, *cut)])
+        for cut in plan.micro_batches(*window)
     ]
     model = deepcopy(state.model).train()
     sums = accumulate_window(

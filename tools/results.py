@@ -22,7 +22,7 @@ def store(
     last = measured["metrics"]["last"]
     row = {
         **own,
-        **{name: getattr(config, name) for name in settings},
+        **{name: config.leaves()[name] for name in settings},
         "ap": result.metrics["ap"],
         "ap50": result.metrics["ap50"],
         "best_epoch": measured["metrics"]["best"]["epoch"],

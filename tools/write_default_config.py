@@ -6,7 +6,7 @@ from itertools import groupby
 
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import TrainConfig
-from visiontrain.config.values import Leaf, interval, leaves_of, one_of
+from visiontrain.config.values import Leaf, interval, leaves_of, one_of, written
 from visiontrain.paths import cfg_dir
 
 HEAD = """\
@@ -25,7 +25,7 @@ def render() -> str:
 
 def _line(leaf: Leaf) -> str:
     words = {meaning: word for word, meaning in leaf.meta["words"].items() if word == "auto"}
-    entry = to_yaml({leaf.name: words.get(leaf.default, leaf.default)}).strip()
+    entry = to_yaml({leaf.name: words.get(leaf.default, written(leaf.default))}).strip()
     allowed = one_of(leaf.meta["choices"]) if leaf.meta["choices"] else interval(leaf)
     return f"{entry:<24} # {leaf.help}" + (f" [{allowed}]" if allowed else "")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
 from visiontrain.config.sizes import CLASSES, counts_of
+from visiontrain.data.index_size import images_kept
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.place import devices_of, place
 from visiontrain.record.wire import home, told_home
@@ -328,6 +329,7 @@ def _foresee(config: PlanConfig, about: Mapping[str, Any]) -> tuple[int, Footpri
         if not images:
             images, path_bytes = _count_images(description)
     counts = counts_of(about.get("name", config.model), classes or CLASSES)
+    images = images_kept(images, config.fraction) if images else 0
     return images, Footprint(counts, classes > 0, path_bytes)
 
 

@@ -125,13 +125,23 @@ def test_broken_pictures(data):
     ]
 
 
-def test_a_picture_that_breaks_behind_its_header_is_found_before_training_stops_there(data):
+def test_a_picture_that_breaks_behind_its_header_is_found_before_training_meets_it(data):
     cv2.imwrite(str(data / "images/train/2.png"), picture(2))
     (data / "images/train/2.jpg").unlink()
     sound = (data / "images/train/2.png").read_bytes()
     (data / "images/train/2.png").write_bytes(sound[:60] + bytes(len(sound) - 72) + sound[-12:])
     assert found(data) == [("picture_unreadable", "images/train/2.png", 0)]
-    assert "training would begin and stop there" in message(data, "picture_unreadable")
+    assert "training would leave it grey" in message(data, "picture_unreadable")
+
+
+def test_twelve_bits_that_were_not_scaled_to_sixteen_are_noted(data):
+    deep = picture(2)[..., 0].astype(np.uint16) * 16  # up to 4080 of 65535
+    cv2.imwrite(str(data / "images/train/2.png"), deep)
+    (data / "images/train/2.jpg").unlink()
+    assert found(data) == [("picture_dark", "images/train/2.png", 0)]
+    assert "nothing in it is brighter than 15 of 255" in message(data, "picture_dark")
+    cv2.imwrite(str(data / "images/train/2.png"), deep * 16)
+    assert found(data) == []
 
 
 def test_the_thumbnail_in_a_header_does_not_end_the_picture(data):

@@ -98,6 +98,10 @@ def test_a_mistake_does_not_swallow_the_next_setting():
         ("lr0=nan", "a finite number"),
         ("batch=0", "at least 1"),
         ("imgsz=-1", "at least 32"),
+        ("imgsz=640,", "one number, or height and width such as 384,640"),
+        ("imgsz=64,96,128", "one number, or height and width such as 384,640"),
+        ("imgsz=64,100", "the nearest are 96 and 128"),
+        ("imgsz=0,64", "at least 32"),
         ("epochs=1.5", "a whole number"),
         ("epochs=", "no value after ="),
         ("workers=-3", "at least 0"),
@@ -127,7 +131,7 @@ def test_a_placeholder_that_was_not_filled_in_is_named():
 
 
 def test_all_problems_are_reported_at_once():
-    said = complaint("bacth=8", "lr0=x", "epochs=0", "--nbs", "64", "epochs=3", "cache=ram").splitlines()
+    said = complaint("bacth=8", "lr0=x", "epochs=0", "--nbs", "64", "epochs=3", "freeze=10").splitlines()
     assert len(said) == 6
     for part in (
         "did you mean batch?",
@@ -135,7 +139,7 @@ def test_all_problems_are_reported_at_once():
         "epochs=0",
         "write nbs=64",
         "given twice",
-        "cache",
+        "freeze: this version cannot",
     ):
         assert any(part in line for line in said), part
 
@@ -159,7 +163,7 @@ def test_a_file_lies_under_the_words(tmp_path):
 
 def test_mistakes_in_a_file_are_named_by_line(tmp_path):
     file = tmp_path / "recipe.yaml"
-    file.write_text("lr0: x\nbacth: 4\nepochs: 3\nepochs: 4\nscale: [1, 2]\n")
+    file.write_text("lr0: x\nbacth: 4\nepochs: 3\nepochs: 4\nscale: [1, 2]\nname: {a: b}\n")
     said = complaint(f"cfg={file}", "momentum=2")
     for part in (
         "line 1: lr0: x: takes a number",
@@ -167,7 +171,8 @@ def test_mistakes_in_a_file_are_named_by_line(tmp_path):
         "line 4: epochs: 4: epochs is given twice",
     ):
         assert f"{file}, {part}" in said
-    assert "line 5: scale takes one value" in said and "momentum=2" in said
+    assert "line 5: scale: [1, 2]: takes a number" in said and "momentum=2" in said
+    assert "line 6: name takes one value or a list of them" in said
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import visiontrain
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import (
     INSTEAD,
     NOT_YET,
@@ -19,7 +20,7 @@ from visiontrain.config.schema import (
     ValConfig,
     build,
 )
-from visiontrain.config.values import leaves_of
+from visiontrain.config.values import leaves_of, written
 from visiontrain.errors import ConfigError
 
 SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig]
@@ -42,7 +43,7 @@ def test_given_holds_what_the_user_gave_and_no_default():
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_every_default_is_allowed_and_described(settings):
     for leaf in leaves_of(settings).values():
-        assert build(settings, {leaf.name: leaf.default}).leaves()[leaf.name] == leaf.default
+        assert build(settings, {leaf.name: leaf.default}).leaves()[leaf.name] == written(leaf.default)
         assert leaf.help and leaf.help.isascii()
 
 
@@ -65,7 +66,7 @@ def test_a_setting_cannot_be_edited():
 
 def test_direct_construction_is_checked_too():
     with pytest.raises(ConfigError, match="batch=0: must be at least 1") as caught:
-        TrainConfig(data="d", batch=0, imgsz=100)
+        TrainConfig(data="d", batch=0, imgsz=ImageSize(100, 100))
     assert "imgsz=100: must be a multiple of 32" in str(caught.value)
     assert "96 and 128" in str(caught.value)
 

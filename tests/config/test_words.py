@@ -27,8 +27,10 @@ TEXTS = [
 OWN = {
     "device": ["auto", "CPU", "cuda", "cuda:1", "3", "cpu,cpu", " 0, 1", "cuda:0,cuda:2"],
     "resume": ["true", "", "runs/my run/weights/last.pt"],
-    "imgsz": [32, 640],
+    "imgsz": [32, 640, [384, 640], (640, 384), "96,64", "[32, 64]"],
     "save_period": [-1, 1],
+    "classes": ["", "0,2", "cat", [0, "dog"], 3, "all"],
+    "class_weights": ["none", "boxes", "cat:2,dog:0.5", {"cat": 2, "1": 0.5}, ["cat:1e-3", "a b:.5"]],
 }
 
 
@@ -37,13 +39,13 @@ def values(leaf):
     meta = leaf.meta
     bounds = [b for b in (meta["low"], meta["high"], meta["above"], meta["below"]) if b is not None]
     near = [math.nextafter(b, to) for b in bounds for to in (0, 1e9)] + [0.1 + 0.2, 1 / 3, 1e-17, 123456.789012345]
-    tried = {
+    by_kind = {
         bool: [True, False],
         int: [*bounds, 1, 7, 4294967295],
         float: [*bounds, *near],
         str: [*meta["choices"], *TEXTS],
-    }[leaf.kind]
-    tried = [*OWN.get(leaf.name, tried), *meta["words"], leaf.default]
+    }
+    tried = [*(OWN[leaf.name] if leaf.name in OWN else by_kind[leaf.kind]), *meta["words"], leaf.default]
     found = []
     for value in tried:
         with contextlib.suppress(ConfigError):  # out of range, or a path with a placeholder

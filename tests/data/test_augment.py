@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.augment.affine import move_boxes
-from visiontrain.data.augment.colour import scale_hsv
+from visiontrain.data.augment.colour import colour_matrix
 from visiontrain.data.augment.draft import Context, Draft
 from visiontrain.data.augment.flip import mirror
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
+from visiontrain.data.pixels import Pixels
 
 PLAIN = AugmentConfig(
     hsv_h=0, hsv_s=0, hsv_v=0, degrees=0, translate=0, scale=0, shear=0, perspective=0, flipud=0, fliplr=0, mosaic=0,
@@ -76,7 +79,7 @@ CASES = {
     "scale and shift": ({"scale": 0.6, "translate": 0.3}, 1.2),
     "flips": ({"flipud": 0.5, "fliplr": 0.5}, 1.01),
     "mosaic": ({"mosaic": 1}, 1.2),
-    "mosaic, defaults": ({"mosaic": 1, "scale": 0.5, "translate": 0.1, "fliplr": 0.5}, 1.2),
+    "mosaic, defaults": ({"mosaic": 1, "scale": 0.5, "translate": 0.1, "fliplr": 0.5}, 1.3),
     "rotation": ({"degrees": 45}, 2.0),
     "mosaic, rotation and shear": ({"mosaic": 1, "degrees": 20, "shear": 8, "scale": 0.5, "translate": 0.1}, 2.5),
     "perspective": ({"perspective": 0.0008, "translate": 0.1}, 2.5),
@@ -135,9 +138,11 @@ def test_tiles_leave_no_seam(tmp_path):
 
 
 def test_a_box_is_dropped_when_little_of_it_is_left():
-    boxes = np.array([[0.0, 0, 100, 100], [-95, 0, 5, 100], [10, 10, 11, 60], [0, 0, 90, 50]])
-    kept_boxes, kept = move_boxes(boxes, np.eye(3), 100)
-    assert kept.tolist() == [True, False, False, True]  # the second shows 5 % of itself, the third is 1 px wide
+    boxes = np.array([[0.0, 0, 100, 100], [-95, 0, 5, 100], [10, 10, 11, 60], [0, 0, 90, 50], [0, 40, 100, 40]]) / 100
+    forward = np.repeat(np.diag((100.0, 100, 1))[None], len(boxes), axis=0)
+    kept_boxes, kept = move_boxes(boxes, forward, (100, 100))
+    # The second shows 5 % of itself, the third is 1 px wide, the last has no height.
+    assert kept.tolist() == [True, False, False, True, False]
     np.testing.assert_allclose(kept_boxes[0], [0, 0, 100, 100])
 
 
@@ -162,25 +167,40 @@ def test_mixup_adds_the_boxes_of_both(index):
     assert sum(different) >= 6  # now and then a picture is mixed with itself
 
 
-def test_colour_saturates_and_keeps_white():
-    ramp = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], 3, axis=2)
-    brighter = scale_hsv(ramp, np.array((1.0, 1.7, 1.4)))
-    assert (np.diff(brighter[:, 0, 0].astype(int)) >= 0).all()  # nothing wraps to black
+def colours(pixels, *factors):
+    return cv2.transform(np.array([pixels], np.uint8), colour_matrix(*factors))[0]
+
+
+def test_colour_saturates_and_keeps_grey():
+    ramp = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
+    brighter = colours(ramp, 0.0, 1.7, 1.4)
+    assert (np.diff(brighter[:, 0].astype(int)) >= 0).all()  # nothing wraps to black
     assert (brighter[200:] == 255).all()
-    np.testing.assert_array_equal(scale_hsv(ramp, np.ones(3)), ramp)
+    np.testing.assert_array_equal(colours(ramp, 0.05, 0.3, 1.0), ramp)  # grey has neither hue nor saturation
+    picture = np.random.default_rng(0).integers(0, 256, (500, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(colours(picture, 0.0, 1.0, 1.0), picture)
 
 
-def test_hue_goes_around_the_circle():
-    magenta = np.array([[[255, 0, 128]]], np.uint8)
-    turned = scale_hsv(magenta, np.array((1.1, 1.0, 1.0)))[0, 0]
-    assert turned[0] > 200 and turned[2] < 60  # past red, towards orange: not clipped at the end of the scale
+@pytest.mark.parametrize(
+    ("name", "channel", "factors"), [("h", 0, (0.045, 1, 1)), ("s", 1, (0, 0.6, 1)), ("v", 2, (0, 1, 1.2))]
+)
+def test_each_factor_does_to_a_picture_what_its_name_says(name, channel, factors):
+    """Against OpenCV's HSV: hue turns by that angle, saturation and value are multiplied, the others hardly move."""
+    muted = np.random.default_rng(0).integers(70, 170, (2000, 3), dtype=np.uint8)
+    hsv = [cv2.cvtColor(each[None], cv2.COLOR_RGB2HSV)[0].astype(float) for each in (muted, colours(muted, *factors))]
+    clear = (hsv[0][:, 1] > 60) & (abs(hsv[0][:, 0] - 90) < 80)  # hue means little near grey, and wraps near red
+    before, after = (each[clear] for each in hsv)
+    change = np.array(((after - before)[:, 0].mean(), *(after / before)[:, 1:].mean(axis=0)))
+    expected = np.array((math.degrees(factors[0]) / 2, factors[1], factors[2]))  # OpenCV keeps half degrees
+    assert abs(change - expected).max() < 0.35 if name == "h" else abs(change - expected)[1:].max() < 0.08
+    assert abs(change - expected)[channel] < (0.2 if name == "h" else 0.06)
 
 
 def test_two_flips_are_none():
     rng = np.random.default_rng(0)
     image, boxes = rng.integers(0, 255, (40, 60, 3), np.uint8), np.array([[3.0, 4, 20, 30]])
     draft = Draft(0, image=image, boxes=boxes, classes=np.zeros(1, np.int64))
-    context = Context(rng, replace(PLAIN, flipud=1, fliplr=1), 0, None, lambda: 0)
+    context = Context(rng, replace(PLAIN, flipud=1, fliplr=1), ImageSize(40, 60), None, lambda: 0)
     once = mirror(draft, context)
     np.testing.assert_array_equal(once.image, image[::-1, ::-1])
     np.testing.assert_allclose(once.boxes, [[40, 10, 57, 36]])
@@ -207,7 +227,9 @@ def test_every_augmentation_is_a_function_of_its_random_numbers(index, name):
     settings = AugmentConfig(mixup=1.0, degrees=5, flipud=0.5)
 
     def until(seed):
-        context = Context(np.random.default_rng(seed), settings, 128, index, lambda: 1)
+        context = Context(
+            np.random.default_rng(seed), settings, ImageSize(128, 128), Pixels(index, (128, 128)), lambda: 1
+        )
         draft = Draft(0)
         names = list(AUGMENTATIONS)
         for step in names[: names.index(name) + 1]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import pickle
 import time
+import traceback
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -15,11 +17,14 @@ import pytest
 import torch
 
 from visiontrain.config.schema import AugmentConfig
+from visiontrain.data import loader as loading
+from visiontrain.data import pixels
+from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
-from visiontrain.data.loader import Loader, evaluation_loader, training_loader
-from visiontrain.data.sampler import WindowSampler, permutation
+from visiontrain.data.loader import Loader, evaluation_loader, fitting_workers, training_loader
+from visiontrain.data.sampler import FEW, WindowSampler, partner, permutation
 from visiontrain.errors import DataError, VisionTrainError
 
 N = 7
@@ -81,7 +86,7 @@ def test_the_path_is_that_of_the_picture_at_the_position(index):
 
 def test_an_order_without_a_list_serves_as_well(index, monkeypatch):
     """What a split of more than 16 million pictures gets."""
-    monkeypatch.setattr("visiontrain.data.dataset.permutation", partial(permutation, listed=0))
+    monkeypatch.setattr("visiontrain.data.sampler.permutation", partial(permutation, listed=0))
     order = permutation(0, 2, N, listed=0)
     samples, again = samples_of(index), pickle.loads(pickle.dumps(samples_of(index)))
     assert [samples[2, p].path for p in range(N)] == [index.path(order[p]) for p in range(N)]
@@ -181,3 +186,84 @@ def test_a_closed_loader_says_so(index):
     loader.close()
     with pytest.raises(VisionTrainError, match="closed"):
         next(loader.run([[(0, 0)]]))
+
+
+def test_partners_of_a_block_come_from_two_blocks_of_earlier_windows():
+    """And from those alone, whatever the batch; at the start of an epoch from its end; in a small split from all of it."""
+    rng = np.random.default_rng(0)
+
+    def drawn(position, n, count=400):
+        return {partner(position, n, rng) for _ in range(count)}
+
+    expected = {*range(1024 - 128, 1024 - 112), *range(1024 - 256, 1024 - 240)}
+    assert drawn(1024, 5000) == drawn(1039, 5000) == expected
+    assert drawn(1040, 5000) == {each + 16 for each in expected}
+    assert drawn(3, 5000) == {*range(5000 - 128, 5000 - 112), *range(5000 - 256, 5000 - 240)}
+    assert drawn(40, FEW - 1, 20_000) == set(range(FEW - 1))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("batch", [2, 16])
+def test_a_mosaic_decodes_one_picture_whatever_the_batch_and_the_workers(tmp_path, workers, batch):
+    """Counted by each process that makes samples, over half an epoch of 1,024 pictures."""
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+    content = cv2.imencode(".png", np.zeros((8, 8, 3), np.uint8))[1].tobytes()
+    for number in range(1024):
+        (tmp_path / f"images/{number:04}.png").write_bytes(content)
+    (tmp_path / "labels/0000.txt").write_text("")
+    (tmp_path / "d.yaml").write_text("train: images\nnames: [a]\n")
+    index = read_split(load_description(tmp_path / "d.yaml"), "train")
+    counted = tmp_path / "decoded"
+    counted.touch()
+
+    def counting(*arguments):
+        with counted.open("a") as file:
+            file.write(".")
+        return real(*arguments)
+
+    real = pixels.read
+    samples = TrainSet(index, 32, AugmentConfig(), 0, 30, kept=300 * 8 * 8 * 3 // max(workers, 1))
+    with pytest.MonkeyPatch.context() as patch, Loader(samples, workers) as loader:
+        patch.setattr(pixels, "read", counting)
+        for _ in loader.run(WindowSampler([(256, 512)], batch, 0)):
+            pass
+        before = counted.stat().st_size
+        for _ in loader.run(WindowSampler([(512, 1024)], batch, 0)):
+            pass
+    assert 512 <= counted.stat().st_size - before <= 512 + 40
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_workers_of_either_start_method_make_the_same_samples(index, start_method):
+    keys = list(WindowSampler([(0, N)], 3, 0))
+    expected = list(training_loader(samples_of(index), keys))
+    with Loader(samples_of(index), workers=2, start_method=start_method) as loader:
+        for one, two in zip(expected, loader.run(keys), strict=True):
+            assert torch.equal(one.images, two.images) and torch.equal(one.targets.boxes, two.targets.boxes)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_users_own_names_the_picture(index, workers, monkeypatch):
+    def broken(draft, context):
+        raise ZeroDivisionError("of the user's own")
+
+    monkeypatch.setitem(AUGMENTATIONS, "colour", broken)
+    samples = samples_of(index)
+    with pytest.raises(ZeroDivisionError) as raised:
+        next(training_loader(samples, [[(0, 3)]], workers))
+    assert samples.path((0, 3)) in "".join(traceback.format_exception(raised.value))
+
+
+def test_shared_memory_bounds_the_workers(monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path)
+    free = {"bytes": 64 * 2**20}
+    monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=free["bytes"]))
+    assert fitting_workers(8, 16, (640, 640)) == 1  # 59 MB for each
+    assert fitting_workers(8, 16, (640, 640), ranks=2) == 0
+    assert fitting_workers(8, 16, (320, 320)) == 4
+    free["bytes"] = 2**40
+    assert fitting_workers(8, 16, (640, 640)) == 8
+    monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path / "not there")
+    free["bytes"] = 0
+    assert fitting_workers(8, 16, (640, 640)) == 8

@@ -15,7 +15,7 @@ from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy
 def test_what_a_policy_means(policy):
     asked = read_words(["data=x", f"policy={policy}", "batch=2", "nbs=32", "reestimate=100", "reestimate_batch=8"])
     assert asked.config.norm == (policy if policy in ("group", "frozen") else "batch")
-    assert (asked.config.batch, asked.config.nbs, asked.config.imgsz, asked.config.epochs) == (2, 32, 160, 20)
+    assert (asked.config.batch, asked.config.nbs, str(asked.config.imgsz), asked.config.epochs) == (2, 32, "160", 20)
     momentum, reestimated = "momentum" in policy, "reestimate" in policy
     assert asked.statistics == BatchNormPolicy(32 * momentum, 100 * reestimated, 8)
     assert (read_words(["data=x", f"policy={policy}"]).statistics == AS_IT_IS) == (not (momentum or reestimated))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from visiontrain import models
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import AUTO, PlanConfig, TrainConfig, ValConfig, build
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
@@ -80,11 +81,13 @@ def index(tiny):
 
 def test_the_most_crowded_pictures_come_first(index):
     counts = np.sort(np.diff(index.box_ends, prepend=0))[::-1]
-    batch = crowded(index, 3, 64, 4)
+    batch = crowded(index, 3, ImageSize(64, 64), 4)
     assert torch.bincount(batch.targets.image, minlength=3).tolist() == [counts[i : i + 4].sum() for i in (0, 4, 8)]
     assert batch.images.shape == (3, 3, 64, 64)
     assert batch.targets.boxes.min() >= 0 and batch.targets.boxes.max() <= 64
-    assert len(crowded(index, 20, 64, 1).targets) == counts.sum() + counts[:7].sum()  # 13 pictures, then again
+    assert (
+        len(crowded(index, 20, ImageSize(64, 64), 1).targets) == counts.sum() + counts[:7].sum()
+    )  # 13 pictures, then again
 
 
 def test_the_probe_runs_real_windows_on_a_model_of_its_own_and_leaves_random_numbers_alone(index, monkeypatch):

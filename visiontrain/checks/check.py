@@ -19,6 +19,7 @@ from visiontrain.data.index import index_of
 from visiontrain.data.labels import Finding
 from visiontrain.distributed import Ranks, joined
 from visiontrain.errors import DataError
+from visiontrain.training.setup import chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,11 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
     if not_run:
         tell(summary(report, None, not_run))
         return CheckResult(report, None, not_run, config.leaves(), ranks.main)
-    train, val = (index_of(report.scans[split]) for split in ("train", "val"))
+    settings = training(config)
+    train, val = (chosen(settings, index_of(report.scans[split]), report.description) for split in ("train", "val"))
     with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
         found = preflight(
-            training(config),
+            settings,
             train,
             val,
             lambda plan: tell(plan_text(plan)),
@@ -118,7 +120,7 @@ def unusable(report: DataReport) -> str:
 
 
 def _examine(config: CheckConfig) -> DataReport:
-    description = load_description(config.data)
+    description = load_description(config.data, config.download)
     with tqdm(unit="img", leave=False, disable=None) as bar:
 
         def show(what: str, done: int, total: int) -> None:

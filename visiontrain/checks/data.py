@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from visiontrain.checks.kinds import KINDS
-from visiontrain.checks.pictures import explained, picture_findings
+from visiontrain.checks.pictures import picture_findings
+from visiontrain.config.image_size import ImageSize, image_size
 from visiontrain.data.description import Description, class_lines
 from visiontrain.data.labels import Finding, found_at
 from visiontrain.data.scan import Scan, Scanned, scan_split
@@ -38,12 +39,12 @@ class DataReport:
         return [finding for finding in self.findings if KINDS[finding.kind].fault]
 
 
-def examine(description: Description, imgsz: int, progress: Progress = lambda *_: None) -> DataReport:
+def examine(description: Description, imgsz: int | tuple[int, int], progress: Progress = lambda *_: None) -> DataReport:
     """Look at every label and every picture of all splits.
 
     Args:
         description: of the data set.
-        imgsz: long side of a picture in training, pixels.
+        imgsz: long side of a picture in training, pixels, or the (height, width) that it fits into.
         progress: called now and then.
     """
     began = time.perf_counter()
@@ -54,7 +55,7 @@ def examine(description: Description, imgsz: int, progress: Progress = lambda *_
         try:
             scan = scan_split(description, split, _naming(progress, f"{split} labels"))
             scans[split] = scan
-            findings += _of_split(scan, imgsz)
+            findings += _of_split(scan, image_size(imgsz))
             # That labels are missing is told picture by picture.
             findings += [f for f in scan.source.conclude(scan.labels) if f.kind != "labels_missing"]
         except DataError as error:
@@ -72,14 +73,14 @@ def _naming(progress: Progress, what: str) -> Callable[[int, int], None]:
     return lambda done, total: progress(what, done, total)
 
 
-def _of_split(scan: Scan, imgsz: int) -> Iterator[Finding]:
-    yield from map(explained, scan.findings)
+def _of_split(scan: Scan, imgsz: ImageSize) -> Iterator[Finding]:
+    yield from scan.findings
     for picture in scan.pictures:
         yield from _of_picture(picture, imgsz)
     yield from scan.source.strays([picture.path for picture in scan.pictures])
 
 
-def _of_picture(picture: Scanned, imgsz: int) -> Iterator[Finding]:
+def _of_picture(picture: Scanned, imgsz: ImageSize) -> Iterator[Finding]:
     labels = picture.labels
     yield from labels.findings
     yield from labels.unknown
@@ -91,7 +92,7 @@ def _of_picture(picture: Scanned, imgsz: int) -> Iterator[Finding]:
         message = f"IoU {overlap:.3f} with {labels.unit} {labels.lines[first]}, of the same class"
         yield found_at("box_twice", labels.file, labels.unit, labels.lines[second], message)
     sides = labels.boxes[:, 2:] * (picture.width, picture.height)
-    small = sides * imgsz / max(picture.width, picture.height)
+    small = sides * imgsz.gain(picture.height, picture.width)
     for row in np.flatnonzero(small.min(1, initial=np.inf) < SMALLEST_SIDE):
         there, here = sides[row], small[row]
         message = (

@@ -50,6 +50,9 @@ KINDS: dict[str, Kind] = {
         "pictures whose file ends early",
         "copy it again from its source",
     ),
+    "picture_too_large": Kind(
+        True, "pictures that are too large to be decoded", "cut it into tiles, or save it smaller"
+    ),
     "picture_in_both": Kind(True, "pictures that are in two splits", _LEAK),
     "picture_nearly_in_both": Kind(True, "pictures that are nearly the same as one of another split", _LEAK),
     "size_differs": Kind(
@@ -66,6 +69,9 @@ KINDS: dict[str, Kind] = {
     ),
     "box_vanishes": Kind(
         False, "boxes that vanish at this imgsz", "train at a larger imgsz, or live with not finding these objects"
+    ),
+    "picture_dark": Kind(
+        False, "pictures that are nearly black", "12 bits stored in 16? Multiply by 16 and save it anew, or leave it so"
     ),
     "row_clipped": Kind(False, "boxes a little over the border", "nothing: training clips them"),
     "picture_twice": Kind(False, "pictures that are in a split twice", "keep one, unless you want it to count twice"),

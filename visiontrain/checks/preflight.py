@@ -19,10 +19,12 @@ from visiontrain.checks.room import bytes_per_image
 from visiontrain.checks.rows import FAIL, NOTE, Row, duration, megabytes, merged
 from visiontrain.checks.together import Places, one_process_row, same_on_all
 from visiontrain.checks.trial import Seen, Window, full_windows, growth, observe
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
-from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.dataset import EvalSet
 from visiontrain.data.index import Index
 from visiontrain.data.loader import evaluation_loader
+from visiontrain.data.window_size import largest_size
 from visiontrain.distributed import ALONE, Ranks, choose_device
 from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.memory import free_bytes, peak_is_of
@@ -113,12 +115,15 @@ def preflight(
         RankLost: another rank did not come.
     """
     began = time.monotonic()
-    setup = arrange(config, ranks.on(choose_device(config.device, ranks.place)), train, val, None)
+    tried = at_largest(config, train)
+    setup = arrange(tried, ranks.on(choose_device(config.device, ranks.place)), train, val, None)
     with ExitStack() as stack:
         stack.callback(setup.val_loader.close)
         stack.enter_context(reproducible(setup.deterministic))
         state = new_state(setup)
         plan = sentences(setup, state.model)
+        if tried != config:
+            plan += (f"Tried at {tried.imgsz} pixels, the largest size of a window: most take less time and memory.",)
         plan_told(plan)
         windows = full_windows(setup.plan, MEASURED)
         state.epoch, state.position = windows[0].epoch, windows[0].start
@@ -130,6 +135,13 @@ def preflight(
         say("one window against one batch")
         rows += _equality(setup, job, windows[0], first, places)
     return Preflight(plan, rows, epoch, time.monotonic() - began)
+
+
+def at_largest(config: TrainConfig, train: Index) -> TrainConfig:
+    """The same training with windows all of the largest size that rect and multi_scale give."""
+    sampling = config.sampling
+    size = largest_size(config.imgsz, sampling.multi_scale, sampling.rect, train.sizes)
+    return replace(config, imgsz=size, sampling=replace(sampling, rect=False, multi_scale=0.0))
 
 
 def _trial(
@@ -206,7 +218,7 @@ def _slowest(epochs: Sequence[Epoch], places: Sequence[str]) -> Epoch:
 
 def _made_again(setup: Setup, window: Window, batch: Batch) -> bool:
     """Whether a micro-batch of the loader is the same, bit for bit, when it is made here."""
-    again = collate([_samples(setup, setup.config.imgsz)[window.epoch, p] for p in batch.positions])
+    again = collate([setup.samples()[window.epoch, p] for p in batch.positions])
     pairs = zip(
         (batch.images, batch.targets.boxes, batch.targets.classes),
         (again.images, again.targets.boxes, again.targets.classes),
@@ -219,7 +231,7 @@ def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch], pl
     """Is the sum divided once, and is the window the gradient of one batch? Each rank asks itself, then all together."""
     ranks = job.ranks
     few = range(window.start, min(window.start + FEW, window.stop))
-    small = _samples(setup, min(setup.config.imgsz, SMALL))
+    small = setup.samples(ImageSize(*(min(side, SMALL) for side in setup.config.imgsz)))
     samples = sorted((small[window.epoch, p] for p in few), key=lambda sample: len(sample.classes))
     local, model = Pieces(job.criterion, Ranks(ranks.device)), _waiting_for_nobody(job.state.model)
     rows = split_rows(local, model, collate(samples)) if len(samples) >= 4 else []
@@ -244,7 +256,7 @@ def _statistics_over(setup: Setup, window: Window, first: Sequence[Batch]) -> li
     ranks, plan = setup.ranks, setup.plan
     if ranks.size == 1 or plan.normalisation.norm != "sync":
         return list(first)
-    samples = _samples(setup, setup.config.imgsz)
+    samples = setup.samples()
     cuts = plan.micro_batches(window.start, window.stop) if ranks.main else []
     return [collate([samples[window.epoch, p] for p in range(*cut)]) for cut in cuts]
 
@@ -275,8 +287,8 @@ def fitting_part(
     count = min(int(budget / each) // batch, len(first))
     size = setup.config.imgsz
     if count < 2:
-        size = max(int(size * (budget / (2 * batch * each)) ** 0.5) // 32 * 32, 32)
-        samples, count = _samples(setup, size), 2
+        size = size.shrunk((budget / (2 * batch * each)) ** 0.5)
+        samples, count = setup.samples(size), 2
         first = [collate([samples[window.epoch, p] for p in micro.positions]) for micro in first[:2]]
     images = sum(map(len, first[:count]))
     all_of_it = total == window.stop - window.start
@@ -287,11 +299,6 @@ def fitting_part(
     if size != setup.config.imgsz:
         of += f" at {size} px, because two micro-batches at {setup.config.imgsz} px do not fit"
     return list(first[:count]), of
-
-
-def _samples(setup: Setup, size: int) -> TrainSet:
-    config = setup.config
-    return TrainSet(setup.train, size, config.augment, seed=config.seed, epochs=config.epochs)
 
 
 def _unheard(event: Event) -> None:

@@ -12,10 +12,10 @@ from visiontrain.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a settings file; the value is its text, for the setting's kind decides what it means."""
+    """A line of a settings file; the value is its text, or its texts, for the setting's kind decides what it means."""
 
     name: str
-    text: str
+    text: str | list[str]
     line: int
 
 
@@ -49,8 +49,10 @@ def read_entries(path: str | Path) -> tuple[list[Entry], list[str]]:
         line = key.start_mark.line + 1
         if isinstance(value, yaml.ScalarNode):
             entries.append(Entry(str(key.value), value.value, line))
+        elif isinstance(value, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in value.value):
+            entries.append(Entry(str(key.value), [item.value for item in value.value], line))
         else:
-            problems.append(f"{path}, line {line}: {key.value} takes one value, not a list or mapping")
+            problems.append(f"{path}, line {line}: {key.value} takes one value or a list of them, nothing nested")
     return entries, problems
 
 

@@ -21,7 +21,7 @@ from visiontrain.config.schema import (
     check,
     unknown,
 )
-from visiontrain.config.values import Leaf, leaves_of
+from visiontrain.config.values import Leaf, leaves_of, written
 from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -71,7 +71,7 @@ def parse_keywords(settings: type[Settings], keywords: Mapping[str, Any]) -> Set
 def words_of(config: TrainConfig) -> list[str]:
     """The words that ``parse_words`` reads to the same settings: those given, and any that differ from the default."""
     leaves = leaves_of(type(config))
-    values = {n: v for n, v in config.leaves().items() if n in config.given or v != leaves[n].default}
+    values = {n: v for n, v in config.leaves().items() if n in config.given or v != written(leaves[n].default)}
     return [f"{name}={_word(leaves[name], value)}" for name, value in values.items()]
 
 
@@ -108,7 +108,8 @@ def _under(given: _Given) -> _Given:
         return given
     file = _Given(problems=[*given.problems, *problems], meant=given.meant)
     for entry in entries:
-        file.add(entry.name, entry.text, f"{path}, line {entry.line}: {entry.name}: {entry.text}")
+        shown = entry.text if isinstance(entry.text, str) else f"[{', '.join(entry.text)}]"
+        file.add(entry.name, entry.text, f"{path}, line {entry.line}: {entry.name}: {shown}")
     file.values |= given.values
     file.where |= given.where
     return file

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting
+from visiontrain.config.image_size import STRIDE, ImageSize
+from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting, written
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
 
 AUTO = -1  # what batch=auto is until the device is known
+AS_TRAINED = ImageSize(0, 0)  # what imgsz is in val until the checkpoint is read
 
 
 def _device_problem(value: str) -> str:
@@ -32,11 +34,28 @@ def _one_device_problem(value: str) -> str:
     return "works on one device; choose one, for example device=0" if "," in value else _device_problem(value)
 
 
-def _imgsz_problem(value: int) -> str:
-    if value % 32 == 0:
+def _imgsz_problem(value: ImageSize) -> str:
+    if min(value) < STRIDE:
+        return f"must be at least {STRIDE}"
+    wrong = [side for side in value if side % STRIDE]
+    if not wrong:
         return ""
-    lower = max(value // 32 * 32, 32)
-    return f"must be a multiple of 32, the largest stride of the model; the nearest are {lower} and {value // 32 * 32 + 32}"
+    lower = wrong[0] // STRIDE * STRIDE
+    return (
+        f"must be a multiple of {STRIDE}, the largest stride of the model; the nearest are {lower} and {lower + STRIDE}"
+    )
+
+
+def _weights_problem(value: str) -> str:
+    """Words, or ``cat:2,dog:0.5``; whether there are such classes is known with the data."""
+    if value in ("none", "images", "boxes"):
+        return ""
+    parts = [part.rpartition(":") for part in value.split(",")]
+    if all(
+        name.strip() and re.fullmatch(r"\s*\d*\.?\d+\s*", weight) and float(weight) > 0 for name, _, weight in parts
+    ):
+        return ""
+    return "must be none, images, boxes, or classes with weights above 0 such as cat:2,dog:0.5"
 
 
 def _save_period_problem(value: int) -> str:
@@ -64,7 +83,7 @@ class _Checked:
         holders = {
             leaf.name: getattr(self, leaf.path) if leaf.path else self for leaf in leaves_of(type(self)).values()
         }
-        return {name: getattr(holder, name) for name, holder in holders.items()}
+        return {name: written(getattr(holder, name)) for name, holder in holders.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +134,63 @@ class AugmentConfig(_Checked):
     mosaic: float = setting(1.0, "probability of a mosaic of four pictures", low=0, high=1)
     mixup: float = setting(0.0, "probability of blending with another sample", low=0, high=1)
     close_mosaic: int = setting(10, "last epochs without mosaic", low=0)
+    partners: str = setting(
+        "near",
+        "the other pictures of a mosaic: near, of those dealt a little earlier, which are in memory still; any, of all",
+        choices=("near", "any"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingConfig(_Checked):
+    """Which pictures and boxes are trained on, how often, and at which size."""
+
+    fraction: float = setting(
+        1.0,
+        "share of the training pictures that is used: the same ones in every run, of each class alike",
+        above=0,
+        high=1,
+    )
+    classes: str = setting(
+        "",
+        "classes to learn, by number or name, for example 0,2 or cat,dog; boxes of others are left out, their pictures stay",
+        listed=True,
+    )
+    single_cls: bool = setting(False, "all boxes are of one class")
+    balance: str = setting(
+        "none",
+        "draw pictures with rare classes more often, by the share of images that have a class or of boxes that are of it",
+        choices=("none", "images", "boxes"),
+    )
+    balance_threshold: float | None = setting(
+        None, "classes with a smaller share are rare; auto: the mean share", above=0, high=1, words={"auto": None}
+    )
+    class_weights: str = setting(
+        "none",
+        "what boxes weigh in the loss: images or boxes: 1 / sqrt of the class's share of them; or cat:2,dog:0.5",
+        check=_weights_problem,
+        listed=True,
+    )
+
+    rect: bool = setting(
+        False,
+        "windows of pictures of like shape, and no larger than these need; shuffled anew in every epoch, mosaics included",
+    )
+    multi_scale: float = setting(
+        0.0,
+        "size of each window: imgsz times a factor from 1 - multi_scale to 1 + multi_scale, in strides; true: 0.5",
+        low=0,
+        below=1,
+        words={"true": 0.5, "yes": 0.5, "on": 0.5, "false": 0.0, "no": 0.0, "off": 0.0},
+    )
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        if self.balance == "none" and self.balance_threshold is not None:
+            raise ConfigError(f"balance_threshold={self.balance_threshold:g}: changes nothing with balance=none")
+        for name in ("balance", "class_weights"):
+            if self.single_cls and getattr(self, name) != "none":
+                raise ConfigError(f"{name}={getattr(self, name)}: with single_cls=true no class is rarer than another")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +222,9 @@ class TrainConfig(_Checked):
 
     model: str = setting("yolov8n", "a family and size, trained from scratch, or a checkpoint to start from")
     data: str = setting("", "dataset description: a path, or a name in datasets/ (shapes needs no download)")
+    download: bool = setting(
+        False, "fetch data that are not there from where their description says, into the user's cache"
+    )
     epochs: int = setting(100, "passes over the training images", low=1)
     batch: int = setting(
         16,
@@ -171,12 +250,26 @@ class TrainConfig(_Checked):
     checkpoint_blocks: bool = setting(
         False, "keep fewer activations and compute them again in the backward pass: less memory, more time"
     )
-    imgsz: int = setting(640, "side of the square training picture, pixels", low=32, check=_imgsz_problem)
+    imgsz: ImageSize = setting(
+        ImageSize(640, 640),
+        "side of the square training picture, pixels; two numbers are height,width",
+        low=STRIDE,
+        check=_imgsz_problem,
+    )
     device: str = setting(
-        "auto", "auto, cpu, cuda, cuda:N or N; several, as 0,1 or cpu,cpu, are a rank each", check=_device_problem
+        "auto",
+        "auto, cpu, cuda, cuda:N or N; several, as 0,1 or cpu,cpu, are a rank each",
+        check=_device_problem,
+        listed=True,
     )
     workers: int = setting(
         -1, "loader processes of each rank; auto: its share of the cores, at most 8; 0: none", low=0, words={"auto": -1}
+    )
+    cache: str = setting(
+        "",
+        "keep training pictures decoded, at training size: ram, for this run; disk, in the user's cache for later ones too",
+        choices=("", "ram", "disk"),
+        words={"true": "ram", "yes": "ram", "on": "ram", "false": "", "no": "", "off": "", "none": ""},
     )
     timeout: float = setting(600.0, "seconds that a rank waits for the others before it gives the run up", above=0)
     max_restarts: int = setting(
@@ -197,6 +290,7 @@ class TrainConfig(_Checked):
     optim: OptimConfig = group(OptimConfig, "Optimizer")
     loss: LossConfig = group(LossConfig, "Loss")
     augment: AugmentConfig = group(AugmentConfig, "Augmentation")
+    sampling: SamplingConfig = group(SamplingConfig, "Sampling")
     output: OutputConfig = group(OutputConfig, "Output")
     scoring: ScoringConfig = group(ScoringConfig, "Validation")
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -214,12 +308,28 @@ class ValConfig(_Checked):
 
     model: str = setting("", "the checkpoint to validate, for example runs/train/run/weights/best.pt")
     data: str = _like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
+    download: bool = _like(TrainConfig, "download")
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
     batch: int = _like(TrainConfig, "batch", words={}, help="images per forward pass")
-    imgsz: int = setting(0, "long side of a picture, pixels; 0: as trained", low=0, check=_imgsz_problem)
+    imgsz: ImageSize = setting(
+        AS_TRAINED,
+        "long side of a picture, pixels, or the height,width it must fit into; 0: as trained",
+        words={"0": AS_TRAINED},
+        check=_imgsz_problem,
+    )
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")
+    classes: str = _like(
+        SamplingConfig, "classes", help="classes to score, by number or name, or all of them; empty: as trained"
+    )
+    single_cls: bool | None = _like(
+        SamplingConfig,
+        "single_cls",
+        default=None,
+        help="all boxes are of one class; auto: as trained",
+        words={"auto": None},
+    )
     scoring: ScoringConfig = group(ScoringConfig, "Scoring")
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
@@ -235,6 +345,7 @@ class PlanConfig(_Checked):
 
     data: str = _like(TrainConfig, "data", help="dataset description whose training images are counted")
     images: int = setting(0, "training images, where data is not given or not here; 0: count data", low=0)
+    fraction: float = _like(SamplingConfig, "fraction")
     model: str = _like(TrainConfig, "model", help="a family and size, or a checkpoint; gradients are as large as it is")
     epochs: int = _like(TrainConfig, "epochs")
     batch: int = _like(TrainConfig, "batch", words={}, help="images per micro-batch, over all ranks")
@@ -254,6 +365,7 @@ class CheckConfig(_Checked):
     """Settings of a check: those of training that its data and its windows depend on."""
 
     data: str = _like(TrainConfig, "data")
+    download: bool = _like(TrainConfig, "download")
     preflight: bool = setting(True, "try some windows of the training; false: look at the data alone")
     model: str = _like(TrainConfig, "model")
     epochs: int = _like(TrainConfig, "epochs")
@@ -263,7 +375,7 @@ class CheckConfig(_Checked):
     norm: str = _like(TrainConfig, "norm")
     reduce: str = _like(TrainConfig, "reduce")
     checkpoint_blocks: bool = _like(TrainConfig, "checkpoint_blocks")
-    imgsz: int = _like(TrainConfig, "imgsz")
+    imgsz: ImageSize = _like(TrainConfig, "imgsz")
     device: str = _like(TrainConfig, "device", help="auto, cpu, cuda, cuda:N or N", check=_one_device_problem)
     workers: int = _like(TrainConfig, "workers")
     timeout: float = _like(TrainConfig, "timeout")
@@ -275,6 +387,7 @@ class CheckConfig(_Checked):
     optim: OptimConfig = group(OptimConfig, "Optimizer")
     loss: LossConfig = group(LossConfig, "Loss")
     augment: AugmentConfig = group(AugmentConfig, "Augmentation")
+    sampling: SamplingConfig = group(SamplingConfig, "Sampling")
     scoring: ScoringConfig = group(ScoringConfig, "Validation")
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -311,13 +424,7 @@ Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, 
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
-    "cache": "pictures are decoded when they are needed",
-    "rect": "training pictures are square",
-    "multi_scale": "all windows have the size imgsz",
     "freeze": "all layers are trained",
-    "fraction": "all pictures of a split are used",
-    "single_cls": "the classes of the description are used",
-    "classes": "the classes of the description are used",
     "cutmix": "mosaic and mixup are there",
     "copy_paste": "mosaic and mixup are there",
     "compile": "models run uncompiled",

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from visiontrain.config.image_size import ImageSize
+
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -24,6 +26,7 @@ def setting(
     choices: tuple[str, ...] = (),
     words: Mapping[str, Any] | None = None,
     check: Callable[[Any], str] | None = None,
+    listed: bool = False,
 ) -> Any:
     """A field of a settings class.
 
@@ -34,9 +37,10 @@ def setting(
         choices: the allowed texts.
         words: special words with the value each stands for, for example ``{"auto": -1}``.
         check: returns what is wrong with a value of the right type, or "".
+        listed: a text of several words, divided by commas, which may also come as a number, a list or a mapping to numbers.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "above": above, "below": below}
-    metadata |= {"choices": choices, "words": words or {}, "check": check}
+    metadata |= {"choices": choices, "words": words or {}, "check": check, "listed": listed}
     return field(default=default, metadata=metadata)
 
 
@@ -47,7 +51,7 @@ def group(kind: type, title: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A setting as the user knows it. ``kind`` is int, float, bool or str; ``path`` names the group that holds it, or is ""."""
+    """A setting as the user knows it. ``kind`` is int, float, bool, str or ImageSize; ``path`` names the group that holds it, or is ""."""
 
     name: str
     kind: type
@@ -120,7 +124,7 @@ def takes(leaf: Leaf) -> str:
     """What the setting accepts, in words."""
     if leaf.meta["choices"]:
         return one_of(leaf.meta["choices"])
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[leaf.kind]
+    words = _KINDS[leaf.kind]
     special = [w for w in leaf.meta["words"] if w not in _BOOLS]
     return " or ".join([" ".join([words, interval(leaf)]).strip(), *special])
 
@@ -137,6 +141,11 @@ def interval(leaf: Leaf) -> str:
 def one_of(choices: tuple[str, ...]) -> str:
     """``a, b or c``."""
     return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
+
+
+def written(value: Any) -> Any:
+    """A setting's value as files hold it: plain, so that YAML, JSON and checkpoints can."""
+    return value.written if isinstance(value, ImageSize) else value
 
 
 def show(leaf: Leaf, value: Any) -> str:
@@ -195,14 +204,32 @@ def _read_str(leaf: Leaf, value: Any) -> str:
         return {choice.lower(): choice for choice in leaf.meta["choices"]}.get(value.strip().lower(), value)
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
-    if leaf.name == "device":  # device=0, device=torch.device("cpu") and, to be answered by the check, device=[0, 1]
-        return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if leaf.meta["listed"]:
+        items = [f"{name}:{number}" for name, number in value.items()] if isinstance(value, Mapping) else value
+        return ",".join(map(str, items)) if isinstance(items, list | tuple) else str(items)
     raise ValueError(takes(leaf))
 
 
+def _read_size(leaf: Leaf, value: Any) -> ImageSize:
+    if isinstance(value, str):
+        value = value.strip().removeprefix("[").removesuffix("]").split(",")
+    sides = [_read_int(leaf, side) for side in (value if isinstance(value, list | tuple) else [value])]
+    if not 1 <= len(sides) <= 2:
+        raise ValueError(takes(leaf))
+    return ImageSize(sides[0], sides[-1])
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    ImageSize: "one number, or height and width such as 384,640, each",
+}
 _READERS: dict[type, Callable[[Leaf, Any], Any]] = {
     int: _read_int,
     float: _read_float,
     bool: _read_bool,
     str: _read_str,
+    ImageSize: _read_size,
 }

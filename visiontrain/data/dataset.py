@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from visiontrain.batch import Sample
+from visiontrain.config.image_size import ImageSize, image_size
+from visiontrain.config.schema import SamplingConfig
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
+from visiontrain.data.balance import repeat_factors
+from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
-from visiontrain.data.sampler import permutation
+from visiontrain.data.pixels import KEPT, Pixels
+from visiontrain.data.sampler import Orders, partner
 from visiontrain.data.shuffle import Shuffle
+from visiontrain.data.window_size import drawn_size, fitted_size, shape_kinds
 
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
+
+Key = tuple[int, int, ImageSize]  # epoch and position, from 0, and the size of the window
 
 
 class TrainSet:
@@ -23,18 +31,40 @@ class TrainSet:
 
     Args:
         index: the split.
-        imgsz: side of the square samples in pixels.
+        imgsz: side of square samples in pixels, or their (height, width).
         augment: strengths and probabilities.
         seed: of the run.
         epochs: of the run; the last ``close_mosaic`` of them see single pictures (no mosaic, no mixup).
+        sampling: how pictures are drawn, and their sizes; None: each once in an epoch, all of ``imgsz``.
+        block: with ``sampling.rect``, images of a window: so many positions in a row get pictures of like shape.
+        kept: bytes of decoded pictures that this process may keep for samples near by.
+        cache: keeps all of them.
     """
 
-    def __init__(self, index: Index, imgsz: int, augment: AugmentConfig, seed: int, epochs: int) -> None:
+    def __init__(
+        self,
+        index: Index,
+        imgsz: int | tuple[int, int],
+        augment: AugmentConfig,
+        seed: int,
+        epochs: int,
+        sampling: SamplingConfig | None = None,
+        block: int = 1,
+        kept: int = KEPT,
+        cache: Cache | None = None,
+    ) -> None:
         self.index = index
-        self.imgsz = imgsz
+        self.imgsz = image_size(imgsz)
+        self.pixels = Pixels(index, self.imgsz, kept, cache)
         self.augment = augment
         self.seed = seed
         self.epochs = epochs
+        self.sampling = sampling = sampling or SamplingConfig()
+        self.block = block
+        balanced = sampling.balance != "none"
+        factors = repeat_factors(index, sampling.balance, sampling.balance_threshold) if balanced else None
+        kinds = shape_kinds(self.imgsz, index.sizes) if sampling.rect else None
+        self._orders = Orders(seed, len(index), factors, kinds, block)
         self._order: tuple[int, np.ndarray | Shuffle] | None = None
 
     def __len__(self) -> int:
@@ -43,31 +73,45 @@ class TrainSet:
     def order(self, epoch: int) -> np.ndarray | Shuffle:
         """The picture at each position of an epoch (counted from 0)."""
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, permutation(self.seed, epoch, len(self.index))
+            self._order = epoch, self._orders(epoch)
         return self._order[1]
 
     def closed(self, epoch: int) -> bool:
         """Whether an epoch (from 0) is one of the last, which see single pictures."""
         return epoch >= self.epochs - self.augment.close_mosaic
 
-    def __getitem__(self, key: tuple[int, int]) -> Sample:
-        """The sample at (epoch, position), both from 0.
+    def size(self, epoch: int, window: tuple[int, int]) -> ImageSize:
+        """Of all samples of a window, positions [start, stop) of an epoch."""
+        size = drawn_size(self.imgsz, self.sampling.multi_scale, self.seed, epoch, window[0])
+        if not self.sampling.rect:
+            return size
+        return fitted_size(size, self.index.sizes[self.order(epoch)[np.arange(*window)]])
+
+    def keys(self, epoch: int, window: tuple[int, int], start: int, stop: int) -> list[Key]:
+        """Of the samples at positions [start, stop), a part of a window."""
+        size = self.size(epoch, window)
+        return [(epoch, position, size) for position in range(start, stop)]
+
+    def __getitem__(self, key: tuple[int, int] | Key) -> Sample:
+        """The sample at (epoch, position), both from 0, of ``imgsz``; at a key of ``keys``, of the size of its window.
 
         Raises:
             DataError: a picture that was readable when the index was made is not any more.
         """
-        epoch, position = key
+        epoch, position, *size = key
         order = self.order(epoch)
         rng = np.random.default_rng([self.seed, epoch, position])
         context = Context(
             rng=rng,
             settings=self.augment,
-            size=self.imgsz,
-            pictures=self.index,
-            pick=lambda: int(order[rng.integers(len(order))]),
+            size=size[0] if size else self.imgsz,
+            pictures=self.pixels,
+            pick=lambda: int(order[self._other(position, rng)]),
             closed=self.closed(epoch),
         )
-        draft = augment(int(order[position]), context)
+        number = int(order[position])
+        self.pixels.begin(number)
+        draft = augment(number, context)
         return Sample(
             image=draft.image,
             classes=draft.classes.astype(np.int64),
@@ -77,25 +121,43 @@ class TrainSet:
             path=self.index.path(draft.index),
         )
 
+    def path(self, key: tuple[int, int] | Key) -> str:
+        """Of the picture that a sample is about."""
+        epoch, position, *_ = key
+        return self.index.path(int(self.order(epoch)[position]))
+
+    def _other(self, position: int, rng: np.random.Generator) -> int:
+        """The position of another picture for the sample at ``position``; with rect of like shape, so of its block."""
+        if self.sampling.rect:
+            first = position // self.block * self.block
+            return int(rng.integers(first, min(first + self.block, len(self))))
+        if self.augment.partners == "any":
+            return int(rng.integers(len(self)))
+        return partner(position, len(self), rng)
+
 
 class EvalSet:
     """Letterboxed samples, in an order that puts like shapes together so that batches pad little.
 
     Args:
         index: the split.
-        imgsz: the long side of each picture in pixels, smaller ones are enlarged.
+        imgsz: the long side of each picture in pixels, or the (height, width) that it fits into; smaller ones are enlarged.
         stride: the sides of a sample are multiples of it.
     """
 
-    def __init__(self, index: Index, imgsz: int, stride: int = 32) -> None:
+    def __init__(self, index: Index, imgsz: int | tuple[int, int], stride: int = 32) -> None:
         self.index = index
-        self.imgsz = imgsz
+        self.imgsz = image_size(imgsz)
         self.stride = stride
         height, width = index.sizes[:, 0].astype(np.float64), index.sizes[:, 1].astype(np.float64)
         self._order = np.argsort(height / width, kind="stable")
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def path(self, i: int) -> str:
+        """Of the i-th picture."""
+        return self.index.path(int(self._order[i]))
 
     def __getitem__(self, i: int) -> Sample:
         """The i-th sample; its ``position`` is its number in the split.

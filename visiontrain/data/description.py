@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import yaml
 
 from visiontrain.data.recognise import recognise
+from visiontrain.data.sources import Sources, sources_of
 from visiontrain.errors import DataError
 from visiontrain.paths import cache_dir, datasets_dir
 
@@ -32,7 +34,7 @@ class Description:
     names: tuple[str, ...]
     splits: dict[str, tuple[Path, ...]]
     images: dict[str, int]
-    download: str = ""
+    download: Sources = Sources()
     format: str = "yolo"
     written_path: str = ""
     recognised: str = ""
@@ -40,16 +42,18 @@ class Description:
     annotations: dict[str, Path] = field(default_factory=dict)
 
 
-def load_description(data: str | Path) -> Description:
+def load_description(data: str | Path, download: bool = False) -> Description:
     """Find and read a description; the pictures of ``shapes`` are drawn where they are not there yet.
 
     Args:
         data: a path, a name in ./datasets/, or a shipped name; the ending .yaml may be left out.
+        download: where train or val is not there, fetch what the description names, into the user's cache.
 
     Raises:
-        DataError: not found (the places looked at and near names are given), not YAML, or wrong in what it says.
+        DataError: not found (the places looked at and near names are given), not YAML, or wrong in what it says; or it
+            could not be fetched.
     """
-    description = read_description(data)
+    description = read_description(data, download)
     if _is_shipped(description.file) and description.file.stem == GENERATED:
         from visiontrain.data.shapes import generate  # only here: drawing is not needed to read a description
 
@@ -57,12 +61,21 @@ def load_description(data: str | Path) -> Description:
     return description
 
 
-def read_description(data: str | Path) -> Description:
+def read_description(data: str | Path, download: bool = False) -> Description:
     """As ``load_description``, and nothing is drawn."""
     file = find_description(str(data))
     content = _parse(file)
     root, written = _root(file, content)
     splits = _splits(file, root, content)
+    sources = sources_of(file, content.get("download"))
+    home = fetched_home(file, root, sources)
+    if (wanted := _missing(splits)) and (sources or sources.refused):
+        if download:
+            from visiontrain.data.download import fetch  # only here: it brings the network's modules
+
+            fetch(sources, home, wanted, root)
+        if home.is_dir():
+            root, splits = home, _splits(file, home, content)
     named = content.get("format")
     form, recognised = (str(named), "") if named else recognise(file, splits)
     description = Description(
@@ -71,7 +84,7 @@ def read_description(data: str | Path) -> Description:
         names=_names_in_json(splits) if form == "coco" and not content.get("names") else _names(file, content),
         splits=splits,
         images=_counts(file, content),
-        download=str(content.get("download", "")),
+        download=sources,
         format=form,
         written_path=written,
         recognised=recognised,
@@ -82,14 +95,28 @@ def read_description(data: str | Path) -> Description:
     return description
 
 
-def draw_here(data: str) -> None:
-    """On a host that rank 0 is not on, draw the embedded data set: descriptions are read on rank 0's, pictures on every one.
+def draw_here(data: str, download: bool = False) -> None:
+    """On a host that rank 0 is not on, draw or fetch a shipped data set: descriptions are read on rank 0's, pictures on all.
 
     Raises:
-        DataError: the folder cannot be written, or is there but not complete.
+        DataError: the folder cannot be written, or is there but not complete; it could not be fetched.
     """
-    if data.removesuffix(".yaml") == GENERATED:
-        load_description(data)
+    name = data.removesuffix(".yaml")
+    if name == GENERATED or (download and (datasets_dir() / f"{name}.yaml").is_file()):
+        load_description(data, download)
+
+
+def fetched_home(file: Path, root: Path, sources: Sources) -> Path:
+    """The folder in the user's cache that the archives of a description are unpacked into."""
+    if _is_shipped(file):
+        return root
+    urls = "\n".join(source.url for source in sources.archives)
+    return cache_dir() / "datasets" / f"{file.stem}-{hashlib.sha256(urls.encode()).hexdigest()[:12]}"
+
+
+def _missing(splits: Mapping[str, Sequence[Path]]) -> list[Path]:
+    """What training needs and is not there; many have no test pictures."""
+    return [entry for split in ("train", "val") for entry in splits.get(split, ()) if not entry.exists()]
 
 
 def find_description(data: str) -> Path:

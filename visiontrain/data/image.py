@@ -5,18 +5,47 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from visiontrain.data.header import size_of_jpeg, size_of_png
-from visiontrain.errors import DataError
+from visiontrain.config.image_size import ImageSize, image_size
+from visiontrain.data.header import REACH, Header, ends_early, header_of, is_whole, kind_of
+from visiontrain.errors import DataError, VisionTrainError
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 GREY = 114  # what surrounds a picture, in every channel
-_HEAD = 1 << 16
-_REDUCED = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
+MOST_PIXELS = 1 << 28  # 16384 x 16384: 0.8 GB once decoded, twice that on the way there from 16 bits a channel
+_COLOUR = {
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+_RGB = getattr(cv2, "IMREAD_COLOR_RGB", 0)  # where OpenCV has it, a whole JPEG is decoded in this order at no cost
+# EXIF orientation -> the turn that undoes it (EXIF 2.3, 4.6). OpenCV has one for each kind of file, but not in every version.
+_TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda image: cv2.flip(image, 1),
+    3: lambda image: cv2.rotate(image, cv2.ROTATE_180),
+    4: lambda image: cv2.flip(image, 0),
+    5: cv2.transpose,
+    6: lambda image: cv2.rotate(image, cv2.ROTATE_90_CLOCKWISE),
+    7: lambda image: cv2.rotate(cv2.transpose(image), cv2.ROTATE_180),
+    8: lambda image: cv2.rotate(image, cv2.ROTATE_90_COUNTERCLOCKWISE),
+}
+
+
+class BadPicture(DataError):
+    """One picture cannot be used, while others can: it is left out, named and counted. ``kind`` is that of the finding."""
+
+    def __init__(self, message: str, kind: str = "picture_unreadable") -> None:
+        super().__init__(message, kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def is_picture(name: str) -> bool:
@@ -24,41 +53,47 @@ def is_picture(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES and not os.path.basename(name).startswith(".")
 
 
-def read(path: str | Path, reduce: int = 1) -> np.ndarray:
-    """Read a picture.
+def read(path: str | Path, reduce: int = 1, size: tuple[int, int] | None = None) -> np.ndarray:
+    """Read a picture: the one way for training, validation and prediction.
 
     Args:
-        path: JPEG, PNG, BMP, TIFF or WebP; grey pictures get three equal channels, alpha is left out.
-        reduce: 1, 2, 4 or 8: decode at that fraction, each pixel a mean of reduce x reduce; only for JPEG.
+        path: JPEG, PNG, BMP, TIFF or WebP, by its bytes whatever the ending; the first page. Grey pictures get three equal
+            channels, alpha is left out, of 16 bits a channel the upper 8 stay.
+        reduce: 1, 2, 4 or 8: each pixel a mean of reduce x reduce. A JPEG is decoded so, which is faster.
+        size: (height, width) that it must have at reduce=1, because labels were read for that.
 
     Returns:
-        (H, W, 3) uint8 RGB, the EXIF orientation applied.
+        (H, W, 3) uint8 RGB, the EXIF orientation applied; with ``reduce`` the sides are rounded up.
 
     Raises:
-        DataError: the file cannot be opened, or is not a picture OpenCV can decode.
+        BadPicture: it is not there, cannot be decoded, is larger than MOST_PIXELS, or has another size.
+        DataError: the machine does not let it be opened.
     """
-    return decode(bytes_of(path), path, reduce)
+    image = decode(bytes_of(path), path, reduce)
+    if size and image.shape[:2] != (-(-size[0] // reduce), -(-size[1] // reduce)):
+        now = f"{image.shape[1] * reduce} x {image.shape[0] * reduce}" + (" or a little less" if reduce > 1 else "")
+        raise BadPicture(f"{path}: {now} pixels now, and {size[1]} x {size[0]} when its labels were read")
+    return image
 
 
 def probe(path: str | Path) -> tuple[int, int, int]:
     """(height, width) as ``read`` would give and the file's size in bytes, decoding only where the header does not tell.
 
     Raises:
-        DataError: the picture cannot be decoded. A file that cannot be opened is an OSError.
+        BadPicture: as ``read``. A file that cannot be opened is an OSError.
     """
     with open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size
-        head = file.read(_HEAD)
-        file.seek(max(length - 12, 0))
-        tail = file.read(12)
-    size = None
-    if tail.endswith(b"\xff\xd9"):  # a complete JPEG; where the end is missing, decoding decides
-        size = size_of_jpeg(head)
-    elif tail[4:8] == b"IEND":
-        size = size_of_png(head)
-    if size is None:
-        size = decode(np.fromfile(path, np.uint8), path).shape[:2]
-    return size[0], size[1], length
+        head = file.read(REACH)
+        back = min(REACH if kind_of(head) == "PNG" else 12, length)
+        file.seek(length - back)
+        tail = file.read(back)
+    header = header_of(head, tail)
+    if header and is_whole(header, tail, length):
+        _refuse(header, path)
+        return *header.displayed, length
+    height, width = decode(np.fromfile(path, np.uint8), path).shape[:2]
+    return height, width, length
 
 
 def reducible(path: str) -> bool:
@@ -83,21 +118,22 @@ def resize_into(target: np.ndarray, image: np.ndarray) -> None:
 
 
 def letterbox(
-    image: np.ndarray, size: int, stride: int = 32
+    image: np.ndarray, size: int | tuple[int, int], stride: int = 32
 ) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
-    """Scale a picture to a long side of ``size`` and surround it with grey, half a stride or more on each side.
+    """Scale a picture until it fills ``size`` one way and surround it with grey, half a stride or more on each side.
 
     Beyond its border a convolution sees zeros, which training, with its mosaics and letterboxes, hardly ever shows; grey
     it knows. On bccd the margin is worth 0.004 AP. The sides are the least multiples of ``stride`` that leave it.
 
     Args:
         image: (H, W, 3) uint8.
+        size: the long side in pixels, or the (height, width) that the picture fits into.
 
     Returns:
         The picture (H', W', 3); the scale (x, y) and the pad (left, top): pixel = original * scale + pad.
     """
     height, width = image.shape[:2]
-    inner_height, inner_width = letterbox_inner(height, width, size)
+    inner_height, inner_width = letterbox_inner(height, width, image_size(size))
     outer_height, outer_width = (-(-(side + stride) // stride) * stride for side in (inner_height, inner_width))
     left, top = (outer_width - inner_width) // 2, (outer_height - inner_height) // 2
     canvas = np.full((outer_height, outer_width, 3), GREY, np.uint8)
@@ -105,9 +141,9 @@ def letterbox(
     return canvas, (inner_width / width, inner_height / height), (float(left), float(top))
 
 
-def letterbox_inner(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) in whole pixels after scaling the long side to ``size``."""
-    gain = size / max(height, width)
+def letterbox_inner(height: int, width: int, size: ImageSize) -> tuple[int, int]:
+    """(height, width) in whole pixels of a picture that fills ``size`` one way."""
+    gain = size.gain(height, width)
     return max(round(height * gain), 1), max(round(width * gain), 1)
 
 
@@ -115,24 +151,86 @@ def bytes_of(path: str | Path) -> np.ndarray:
     """The bytes of a file, (n,) uint8.
 
     Raises:
+        BadPicture: it is not there.
         DataError: it cannot be opened.
     """
     try:
         return np.fromfile(path, np.uint8)
+    except FileNotFoundError as error:
+        raise BadPicture(f"{path}: cannot be opened: {error.strerror}", "picture_missing") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from error
 
 
 def decode(data: np.ndarray, path: str | Path, reduce: int = 1) -> np.ndarray:
     """The picture in the bytes of a file, as ``read`` gives it; ``path`` is for the message."""
+    view = data.data
+    kind = kind_of(view)
+    header = header_of(view, view[-REACH:]) or Header(kind)
+    _refuse(header, path)
+    if not kind or (kind == "JPEG" and view[-2:] != b"\xff\xd9" and ends_early(data.tobytes())):
+        raise _unusable(data, kind, path)
+    fraction = reduce if kind == "JPEG" and _divides(reduce, header) else 1
+    in_order = _RGB if kind == "JPEG" and fraction == 1 else 0
     # From memory: one way for every operating system's file names, and an OS error is never taken for a bad picture.
+    image = _decoded(data, kind, path, (in_order or _COLOUR[fraction]) | cv2.IMREAD_IGNORE_ORIENTATION)
+    image = _turn(image, header.orientation)
+    if fraction < reduce:
+        image = _means(image, reduce)
+    return image if in_order else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+
+
+def _divides(reduce: int, header: Header) -> bool:
+    """Whether blocks of ``reduce`` pixels are the same in the stored and in the turned picture; they begin at its corner."""
+    return header.orientation in (1, 5) or header.height % reduce == header.width % reduce == 0
+
+
+def _decoded(data: np.ndarray, kind: str, path: str | Path, flags: int) -> np.ndarray:
     try:
-        image = cv2.imdecode(data, _REDUCED[reduce] if reduce > 1 else cv2.IMREAD_COLOR) if len(data) else None
+        image = cv2.imdecode(data, flags)
     except cv2.error as error:
-        raise DataError(f"{path}: OpenCV cannot decode this picture: {error.err}") from error
+        if error.code == cv2.Error.StsNoMem:  # no verdict on the picture
+            raise VisionTrainError(f"{path}: no memory is left to decode it; lower workers or batch") from error
+        raise BadPicture(f"{path}: OpenCV cannot decode this picture: {error.err}") from error
     if image is None:
-        what = f"{len(data)} bytes that OpenCV cannot decode" if len(data) else "the file is empty"
-        raise DataError(f"{path}: not a picture that can be used: {what}; repair it or take it out of the split")
-    if image.dtype != np.uint8:
-        raise DataError(f"{path}: {image.dtype} samples cannot be used; save the picture with 8 or 16 bits a channel")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+        raise _unusable(data, kind, path)
+    return image
+
+
+def _turn(image: np.ndarray, orientation: int) -> np.ndarray:
+    return _TURNS[orientation](image) if orientation in _TURNS else image
+
+
+def _means(image: np.ndarray, reduce: int) -> np.ndarray:
+    """Each pixel the mean of a block; the last blocks of a row or column hold the border again where pixels are missing."""
+    height, width = (-(-side // reduce) for side in image.shape[:2])
+    bottom, right = height * reduce - image.shape[0], width * reduce - image.shape[1]
+    whole = cv2.copyMakeBorder(image, 0, bottom, 0, right, cv2.BORDER_REPLICATE)
+    return cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def _refuse(header: Header, path: str | Path) -> None:
+    if header.samples:
+        raise BadPicture(
+            f"{path}: a TIFF of {header.samples} samples, which have no agreed black and white; scale it to 8 or 16 bits a "
+            "channel without a sign and save it anew"
+        )
+    if header.height * header.width > MOST_PIXELS:
+        raise BadPicture(
+            f"{path}: {header.width} x {header.height} pixels, more than the {MOST_PIXELS >> 20} million that are decoded at "
+            "once; cut it into tiles",
+            "picture_too_large",
+        )
+
+
+def _unusable(data: np.ndarray, kind: str, path: str | Path) -> BadPicture:
+    if not len(data):
+        what = "the file is empty"
+    elif not kind:
+        what = f"its first bytes, {data[:12].tobytes()!r}, are of no JPEG, PNG, BMP, WebP or TIFF"
+    elif kind == "JPEG" and ends_early(data.tobytes()):
+        text = f"{path}: {len(data)} bytes and no end of the picture: copy it again from its source"
+        return BadPicture(text, "picture_truncated")
+    else:
+        what = f"{len(data)} bytes that OpenCV {cv2.__version__} cannot decode as {kind}"
+    return BadPicture(f"{path}: not a picture that can be used: {what}; repair it or take it out of the split")

@@ -65,8 +65,9 @@ class Index:
     ignored_ends: np.ndarray = field(default_factory=lambda: _EMPTY)
     ignored_boxes: np.ndarray = field(default_factory=lambda: _EMPTY.reshape(0, 4))
     ignored_classes: np.ndarray = field(default_factory=lambda: _EMPTY)
+    told: tuple[str, ...] = ()  # what was left out because it was asked for
+    not_kept: str = field(default="", repr=False)
     place: tuple[Path, str] | None = field(init=False, default=None, repr=False, compare=False)
-    not_kept: str = field(init=False, default="", repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -150,8 +151,7 @@ def open_index(
     try:
         place = kept.keep(name, facts, stamps, _columns_of(index), lines, {"index": said})
     except OSError as error:
-        object.__setattr__(index, "not_kept", f"{kept.folder()}: {error.strerror or error}")
-        return index
+        return replace(index, not_kept=f"{kept.folder()}: {error.strerror or error}")
     return mapped(place) or index
 
 
@@ -169,13 +169,8 @@ def mapped(place: tuple[Path, str], *, verify: bool = False) -> Index | None:
     if header.identity != place[1]:
         return None
     said = header.about["index"]
-    index = Index(
-        **columns,
-        names=tuple(said["names"]),
-        findings=_Lines(lines, header.lines[0]),
-        fingerprint=said["fingerprint"],
-        split=said["split"],
-    )
+    about = {"names": tuple(said["names"]), "fingerprint": said["fingerprint"], "split": said["split"]}
+    index = _index_with({**columns, **about, "findings": _Lines(lines, header.lines[0])})
     object.__setattr__(index, "place", place)
     return index
 
@@ -323,13 +318,13 @@ class _Builder:
         learned = (columns["sizes"], lengths, *(columns[name] for name in ("box_ends", "all_boxes", "all_classes")))
         if not columns["ignored_ends"][-1]:
             columns = {name: column for name, column in columns.items() if not name.startswith("ignored")}
-        return Index(
-            **columns,
-            names=scan.description.names,
-            findings=[*scan.findings, *(finding for each in scan.labels for finding in each.findings), *verdicts],
-            fingerprint=_fingerprint(self._relative, *learned),
-            split=scan.split,
-        )
+        about = {
+            "names": scan.description.names,
+            "findings": [*scan.findings, *(finding for each in scan.labels for finding in each.findings), *verdicts],
+            "fingerprint": _fingerprint(self._relative, *learned),
+            "split": scan.split,
+        }
+        return _index_with({**columns, **about})
 
 
 def _fingerprint(digest: hashlib._Hash, *columns: np.ndarray) -> str:

@@ -6,6 +6,11 @@ PER_IMAGE = 24  # bytes: the end of its path, height and width, the end of its b
 PER_OBJECT = 20  # bytes: four sides and the class
 
 
+def images_kept(images: int, fraction: float) -> int:
+    """How many of the pictures of a split ``fraction`` keeps, at least one."""
+    return max(round(images * fraction), 1)
+
+
 def index_bytes(images: int, objects: float, path_bytes: float) -> int:
     """Bytes of the columns of an index.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,10 +18,13 @@ import cv2
 import torch
 from torch.utils.data import DataLoader
 
-from visiontrain.batch import Batch, collate
+from visiontrain.batch import Batch, Sample, collate
 from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.sampler import block_of
 from visiontrain.errors import VisionTrainError
 
+SHARED_MEMORY = Path("/dev/shm")
+WAITING = 3  # tasks of each worker whose batches may be in shared memory: two that wait, one in the making
 _GRACE = 10  # seconds that a worker outlives SIGTERM, so that the main process can write its checkpoint
 
 
@@ -30,12 +36,19 @@ class Loader:
         workers: processes; 0 makes the same samples in this one.
         pin: copy batches to page-locked memory (for CUDA).
         keep_samples: batches keep their samples without pixels, for evaluation.
+        start_method: of the workers: fork, spawn or forkserver; None: as the platform does.
     """
 
     def __init__(
-        self, dataset: TrainSet | EvalSet, workers: int = 0, pin: bool = False, *, keep_samples: bool = False
+        self,
+        dataset: TrainSet | EvalSet,
+        workers: int = 0,
+        pin: bool = False,
+        *,
+        keep_samples: bool = False,
+        start_method: str | None = None,
     ) -> None:
-        self._keys = _Keys()
+        self._keys = _Keys(together=workers > 0)
         self._loader: DataLoader | None = DataLoader(
             _Fetch(dataset, keep_samples),
             batch_sampler=self._keys,
@@ -44,6 +57,7 @@ class Loader:
             pin_memory=pin,
             persistent_workers=workers > 0,
             worker_init_fn=_quiet_worker if workers else None,
+            multiprocessing_context=start_method if workers else None,
         )
         _OPEN.add(self)
 
@@ -121,10 +135,25 @@ def worker_count(workers: int, ranks: int = 1) -> int:
     return workers if workers >= 0 else min(8, max((os.cpu_count() or 1) // ranks, 1))
 
 
+def fitting_workers(wanted: int, task_images: int, size: tuple[int, int], ranks: int = 1) -> int:
+    """How many of the wanted loader processes the shared memory has room for; containers often have 64 MB of it.
+
+    Args:
+        wanted: by one rank.
+        task_images: that a worker makes at a time.
+        size: (height, width) of a picture, pixels.
+        ranks: that share the memory of this host.
+    """
+    if not wanted or not SHARED_MEMORY.is_dir():
+        return wanted
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    return min(wanted, free // (WAITING * ranks * task_images * size[0] * size[1] * 3))
+
+
 def training_loader(
-    dataset: TrainSet, micro_batches: Iterable[list[tuple[int, int]]], workers: int = 0, pin: bool = False
+    dataset: TrainSet, micro_batches: Iterable[Sequence[Any]], workers: int = 0, pin: bool = False
 ) -> Generator[Batch, None, None]:
-    """Batches for lists of (epoch, position), in order; the workers end with the iteration (``Loader`` keeps them)."""
+    """Batches for lists of keys, in order; the workers end with the iteration (``Loader`` keeps them)."""
     with Loader(dataset, workers, pin) as loader:
         yield from loader.run(micro_batches)
 
@@ -137,12 +166,22 @@ def evaluation_loader(
 
 
 class _Keys:
-    """The batch sampler of a DataLoader that outlives an epoch: what it yields is set before each."""
+    """The batch sampler of a DataLoader that outlives an epoch: what it yields, batches for one task, is set before each.
+
+    A worker that makes all samples of a block of positions has their partners' pictures in memory still, however small
+    the batches are.
+    """
 
     lists: Iterable[Sequence[Any]] = ()
 
-    def __iter__(self) -> Iterator[list[Any]]:
-        return (list(keys) for keys in self.lists)
+    def __init__(self, together: bool) -> None:
+        self.together = together
+
+    def __iter__(self) -> Iterator[list[list[Any]]]:
+        lists = (list(keys) for keys in self.lists)
+        if not self.together:
+            return ([keys] for keys in lists)
+        return (list(task) for _, task in groupby(lists, block_of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +190,37 @@ class _Failure:
 
 
 class _Fetch(torch.utils.data.Dataset):
-    """A batch for a list of keys. An error for people travels as a value: torch would wrap it in a traceback."""
+    """Batches for lists of keys. An error for people travels as a value: torch would wrap it in a traceback."""
 
     def __init__(self, dataset: TrainSet | EvalSet, keep_samples: bool) -> None:
         self.dataset = dataset
         self.keep_samples = keep_samples
 
-    def __getitems__(self, keys: list[Any]) -> Batch | _Failure:
+    def __getitems__(self, task: list[list[Any]]) -> list[Batch | _Failure]:
+        return [self._batch(keys) for keys in task]
+
+    def _batch(self, keys: list[Any]) -> Batch | _Failure:
         try:
-            return collate([self.dataset[key] for key in keys], keep_samples=self.keep_samples)
+            return collate([self._sample(key) for key in keys], keep_samples=self.keep_samples)
         except VisionTrainError as error:
             return _Failure(error)
 
+    def _sample(self, key: Any) -> Sample:
+        try:
+            return self.dataset[key]
+        except Exception as error:  # of an augmentation of the user's own, say: which picture it was about
+            error.add_note(f"while the sample of {self.dataset.path(key)} was made")
+            raise
 
-def _as_is(batch: Batch | _Failure) -> Batch | _Failure:
-    return batch
+
+def _as_is(batches: list[Batch | _Failure]) -> list[Batch | _Failure]:
+    return batches
 
 
-def _checked(batches: Iterator[Batch | _Failure]) -> Iterator[Batch]:
+def _checked(tasks: Iterator[list[Batch | _Failure]]) -> Iterator[Batch]:
     while True:
         try:
-            batch = next(batches)
+            batches = next(tasks)
         except StopIteration:
             return
         except RuntimeError as error:
@@ -181,9 +230,10 @@ def _checked(batches: Iterator[Batch | _Failure]) -> Iterator[Batch]:
                 f"{error} A worker that was killed usually ran out of memory: lower workers or batch, "
                 "or give the container more shared memory."
             ) from error
-        if isinstance(batch, _Failure):
-            raise batch.error
-        yield batch
+        for batch in batches:
+            if isinstance(batch, _Failure):
+                raise batch.error
+            yield batch
 
 
 def _quiet_worker(worker: int) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from visiontrain.data.shuffle import Shuffle
 
+BLOCK = 16  # positions whose samples have the same partners to draw from
+APART = 128  # positions between a sample and its nearest partners; loader processes that divide 128 / BLOCK decode once
+BACK = 2  # blocks to draw from: those 1 and 2 times APART before
+FEW = 512  # pictures: an epoch of less draws from all of it
 LISTED = 2**24  # pictures: up to here the order of an epoch is a list, of 128 MiB at the most
 
 
@@ -19,6 +24,78 @@ def permutation(seed: int, epoch: int, n: int, listed: int = LISTED) -> np.ndarr
     # Seeds are padded with zeros, so the 1 keeps this stream apart from that of the sample at position 0.
     entropy = (seed, epoch, 0, 1)
     return np.random.default_rng(entropy).permutation(n) if n <= listed else Shuffle(entropy, n)
+
+
+def partner(position: int, n: int, rng: np.random.Generator) -> int:
+    """Another position of an epoch of ``n`` for the mosaic at ``position``: one of those that were dealt a little earlier.
+
+    Their pictures are in memory still, so a mosaic of four decodes one. They come from other windows than the sample's
+    own, since pictures that meet again in one window would make its gradient noisier. A small split has few that are
+    near, and most of it is in memory anyway: there it is any position.
+    """
+    if n < FEW:
+        return int(rng.integers(n))
+    drawn = int(rng.integers(BACK * BLOCK))
+    back, inside = divmod(drawn, BLOCK)
+    return (position // BLOCK * BLOCK - (back + 1) * APART + inside) % n
+
+
+def block_of(keys: Sequence[Any]) -> Any:
+    """What the lists of keys have in common that one worker should make: (epoch, block), or each its own."""
+    first = keys[0]
+    return (first[0], first[1] // BLOCK) if isinstance(first, tuple) else first
+
+
+class Orders:
+    """Which picture stands at each position of an epoch: a function of seed, epoch and position, and of what is given here.
+
+    Args:
+        seed: of the run.
+        n: pictures.
+        factors: (n,) how often each is drawn against the others (``repeat_factors``); None: each once in an epoch.
+        kinds: (n,) whole numbers: pictures of equal or near ones come together (``shape_kinds``); None: as it comes.
+        block: with ``kinds``, positions in a row that get like pictures: those of a window.
+    """
+
+    def __init__(
+        self, seed: int, n: int, factors: np.ndarray | None = None, kinds: np.ndarray | None = None, block: int = 1
+    ) -> None:
+        self.seed, self.n, self.factors, self.kinds, self.block = seed, n, factors, kinds, block
+
+    def __call__(self, epoch: int) -> np.ndarray | Shuffle:
+        """Of an epoch, counted from 0: n pictures."""
+        if self.factors is None and self.kinds is None:
+            return permutation(self.seed, epoch, self.n)
+        order = np.asarray(permutation(self.seed, epoch, self.n, listed=self.n))
+        rng = np.random.default_rng((self.seed, epoch, 0, 2))
+        if self.factors is not None:
+            order = drawn(order, self.factors, rng)
+        return order if self.kinds is None else blocked(order, self.kinds, self.block, rng)
+
+
+def drawn(order: np.ndarray, factors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """As many pictures as ``order`` has, each the whole part of n * its share of the factors times, or once more.
+
+    Systematic sampling: marks at equal distances on the factors laid end to end in random order, then shuffled.
+
+    Source:
+        Madow and Madow, On the Theory of Systematic Sampling, Ann. Math. Statist. 15, 1944.
+    """
+    ends = np.cumsum(factors[order])
+    marks = (np.arange(len(order)) + rng.random()) * (ends[-1] / len(order))
+    return rng.permutation(order[np.searchsorted(ends, marks, side="right").clip(max=len(order) - 1)])
+
+
+def blocked(order: np.ndarray, kinds: np.ndarray, block: int, rng: np.random.Generator) -> np.ndarray:
+    """The pictures of ``order`` in blocks of like kinds: blocks are shuffled, and so is each of them.
+
+    What does not fill a block stands at the end, and every picture is as likely to be there.
+    """
+    like = order[np.argsort(kinds[order], kind="stable")]  # equal kinds stay in random order
+    rest = len(order) % block
+    last = (rng.integers(len(order)) + np.arange(rest)) % len(order)
+    blocks = rng.permutation(np.delete(like, last).reshape(-1, block))
+    return np.concatenate((rng.permuted(blocks, axis=1).ravel(), rng.permutation(like[last])))
 
 
 class WindowSampler:

@@ -69,8 +69,8 @@ def read_parts(
             height, width, length = image.probe(path)
         except FileNotFoundError:
             return Finding("picture_missing", path, 0, "listed, but not there; left out")
-        except DataError as error:
-            return Finding("picture_unreadable", path, 0, f"{str(error).removeprefix(path + ': ')}; left out")
+        except image.BadPicture as error:
+            return Finding(error.kind, path, 0, f"{str(error).removeprefix(path + ': ')}; left out")
         except OSError as error:  # too many open files, a lost disk: no verdict on the picture
             raise DataError(f"{path}: cannot be opened: {error.strerror}") from error
         return Scanned(path, height, width, length, source.labels(path, (height, width)))

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from visiontrain.data.description import Description
+from visiontrain.data.description import Description, fetched_home
 from visiontrain.data.image import is_picture
 from visiontrain.errors import DataError
 
@@ -136,8 +136,19 @@ def _missing(description: Description, split: str, entry: Path) -> str:
     names = sorted(path.name for path in parent.iterdir())
     near = difflib.get_close_matches(entry.name, names, n=3, cutoff=0.5) or names[:6]
     told = f"{parent} holds {', '.join(near) or 'nothing'}"
-    fetch = f" The pictures can be fetched from {description.download}." if description.download else ""
     return (
         f"{description.file}, {split}: {str(entry)!r} is not there (path: {description.written_path!r} is {description.root});"
-        f" {told}.{fetch}"
+        f" {told}.{_to_fetch(description, entry)}"
     )
+
+
+def _to_fetch(description: Description, entry: Path) -> str:
+    """How the data come here, where the description tells."""
+    sources = description.download
+    if sources.refused:
+        return f" They cannot be fetched: {sources.refused.removeprefix(f'{description.file}: ')}."
+    if not sources:
+        return ""
+    archives = "\n  ".join(map(str, sources.archives))
+    home = fetched_home(description.file, description.root, sources)
+    return f"\nAdd download=true to fetch\n  {archives}\ninto {home}, or unpack it yourself so that {entry} is there."

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 
 from visiontrain.config.files import write_settings
-from visiontrain.config.schema import ValConfig
+from visiontrain.config.image_size import image_size
+from visiontrain.config.schema import AS_TRAINED, ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, open_index
 from visiontrain.data.kept import why_not_kept
-from visiontrain.data.loader import evaluation_loader, worker_count
+from visiontrain.data.loader import evaluation_loader, fitting_workers, worker_count
+from visiontrain.data.select import select
 from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
@@ -48,16 +50,19 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     content = ranks.first(lambda: read_checkpoint(config.model))
     model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
     data = ranks.first(lambda: _data(config, content["settings"]))
-    (index,) = read_for_all(ranks, lambda: [_read(config, data, model.class_names)])
-    imgsz = config.imgsz or int(content["settings"]["imgsz"])
+    (index,) = read_for_all(ranks, lambda: [_read(config, data, content["settings"], model.class_names)])
+    imgsz = image_size(content["settings"]["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
     folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
     if ranks.main:
-        write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz})
-    workers = worker_count(config.workers, ranks.place.local_size)
+        write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz.written})
+    wanted = worker_count(config.workers, ranks.place.local_size)
+    workers = fitting_workers(wanted, config.batch, imgsz, ranks.place.local_size)
     pin = device.type == "cuda"
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
     with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
+        for text in index.told:
+            record(Notice(text))
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
@@ -99,10 +104,13 @@ def _data(config: ValConfig, settings: dict[str, Any]) -> str:
     return data
 
 
-def _read(config: ValConfig, data: str, known: Sequence[str]) -> Index:
-    description = load_description(data)
-    _check_names(description.file, description.names, known)
-    return open_index(description, config.split)
+def _read(config: ValConfig, data: str, settings: dict[str, Any], known: Sequence[str]) -> Index:
+    description = load_description(data, config.download)
+    classes = config.classes or settings.get("classes", "")
+    single = settings.get("single_cls", False) if config.single_cls is None else config.single_cls
+    index = select(open_index(description, config.split), description.root, classes=classes, single_cls=single)
+    _check_names(description.file, index.names, known)
+    return index
 
 
 def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None:

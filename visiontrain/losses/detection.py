@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,14 @@ from visiontrain.nn.head import HeadOutput, distances_to_boxes
 class DetectionLoss:
     """Box (CIoU), class (BCE) and distribution (DFL) sums of one micro-batch; the weight is the sum of target scores.
 
+    With class weights everything of a class counts that much: its column of the class sum, its boxes in the other two, and
+    its target scores in the weight. Weights that are all the same change nothing.
+
+    Args:
+        gains: of the three parts.
+        assigner: None: with its defaults.
+        class_weights: one for each class; none: all 1.
+
     Source:
         TOOD, arXiv:2108.07755; CIoU, arXiv:1911.08287; DFL, arXiv:2006.04388.
     """
@@ -24,8 +34,11 @@ class DetectionLoss:
     term = "detect"
     part_names = ("box_loss", "cls_loss", "dfl_loss")
 
-    def __init__(self, gains: LossConfig, assigner: TaskAlignedAssigner | None = None) -> None:
+    def __init__(
+        self, gains: LossConfig, assigner: TaskAlignedAssigner | None = None, class_weights: Sequence[float] = ()
+    ) -> None:
         self.gains = gains
+        self.class_weights = class_weights
         self.assigner = assigner or TaskAlignedAssigner()
 
     def __call__(self, output: HeadOutput, targets: Targets) -> LossSum:
@@ -41,14 +54,17 @@ class DetectionLoss:
         truth = boxes[positive.target] / strides
         predicted = distances_to_boxes(expected_distances(logits), anchors)
         distances = torch.cat((anchors - truth[:, :2], truth[:, 2:] - anchors), -1)
+        columns = target_scores.new_tensor(self.class_weights) if self.class_weights else None
+        score = positive.score if columns is None else positive.score * columns[targets.classes[positive.target]]
         parts = {
-            "box_loss": self.gains.box * box_sum(predicted, truth, positive.score),
-            "cls_loss": self.gains.cls * classification_sum(output.scores, target_scores),
-            "dfl_loss": self.gains.dfl * distribution_sum(logits, distances, positive.score),
+            "box_loss": self.gains.box * box_sum(predicted, truth, score),
+            "cls_loss": self.gains.cls * classification_sum(output.scores, target_scores, columns),
+            "dfl_loss": self.gains.dfl * distribution_sum(logits, distances, score),
         }
         total = parts["box_loss"] + parts["cls_loss"] + parts["dfl_loss"]
+        counted = target_scores if columns is None else target_scores * columns
         return LossSum(
-            {self.term: Term(total, target_scores.sum(dtype=torch.float64))},
+            {self.term: Term(total, counted.sum(dtype=torch.float64))},
             {self.term: {name: part.detach() for name, part in parts.items()}},
         )
 

@@ -9,9 +9,13 @@ from torch.nn import functional as F
 from visiontrain.boxes import at_least_float32, complete_iou
 
 
-def classification_sum(logits: Tensor, targets: Tensor) -> Tensor:
-    """Binary cross-entropy summed over all anchors and classes: (B, A, nc) logits and targets in 0..1 -> scalar."""
-    return F.binary_cross_entropy_with_logits(at_least_float32(logits), targets, reduction="sum")
+def classification_sum(logits: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
+    """Binary cross-entropy summed over all anchors and classes: (B, A, nc) logits and targets in 0..1 -> scalar.
+
+    Args:
+        class_weights: (nc,) what each class counts; None: all 1.
+    """
+    return F.binary_cross_entropy_with_logits(at_least_float32(logits), targets, class_weights, reduction="sum")
 
 
 def box_sum(predicted: Tensor, target: Tensor, weights: Tensor) -> Tensor:

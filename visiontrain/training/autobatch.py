@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from visiontrain.batch import Batch, Targets
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.index import Index
+from visiontrain.data.window_size import largest_size
 from visiontrain.distributed import Ranks
 from visiontrain.errors import OutOfMemory
 from visiontrain.losses import LOSSES
@@ -186,7 +188,9 @@ class Probe:
         """A window of two micro-batches and its update."""
         augment = self.config.augment
         together = (4 if augment.mosaic else 1) * (2 if augment.mixup else 1)
-        micro_batches = [crowded(self.index, images, self.config.imgsz, together)] * 2
+        sampling = self.config.sampling
+        size = largest_size(self.config.imgsz, sampling.multi_scale, sampling.rect, self.index.sizes)
+        micro_batches = [crowded(self.index, images, size, together)] * 2
         sums = accumulate_window(
             self.model,
             self.criterion,
@@ -201,29 +205,31 @@ class Probe:
     @torch.no_grad()
     def validation(self, images: int) -> None:
         """The averaged model on pictures of evaluation, which have a margin."""
-        batch = crowded(self.index, images, self.config.imgsz + self.model.stride, 1).to(self.ranks.device)
+        batch = crowded(self.index, images, ImageSize(*(side + self.model.stride for side in self.config.imgsz)), 1).to(
+            self.ranks.device
+        )
         with self.precision.autocast():
             output = self.ema.model(batch.images)
         select(output.boxes, output.scores, self.config.scoring.conf)
 
 
-def crowded(index: Index, images: int, size: int, together: int) -> Batch:
+def crowded(index: Index, images: int, size: ImageSize, together: int) -> Batch:
     """Noise with the boxes of the most crowded pictures: the first image has those of the ``together`` most crowded ones,
     the next those of the following, beginning anew after the last picture.
 
     Args:
         index: a split.
         images: how many.
-        size: side in pixels.
+        size: of the images.
         together: pictures whose boxes lie on one image; 4 for a mosaic. Boxes are as large as on the whole picture.
     """
     order = np.argsort(-np.diff(index.box_ends, prepend=0), kind="stable")
     groups = [[int(order[(i * together + j) % len(order)]) for j in range(together)] for i in range(images)]
-    boxes = [np.concatenate([index.boxes(n) for n in group]) * size for group in groups]
+    boxes = [np.concatenate([index.boxes(n) for n in group]) * ((size.width, size.height) * 2) for group in groups]
     classes = np.concatenate([index.classes(n) for group in groups for n in group])
     rows = np.concatenate(boxes)
     corners = np.concatenate((rows[:, :2] - rows[:, 2:] / 2, rows[:, :2] + rows[:, 2:] / 2), 1)
-    pixels = np.random.default_rng(0).integers(0, 256, (images, 3, size, size), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (images, 3, *size), np.uint8)
     targets = Targets(
         torch.from_numpy(np.repeat(np.arange(images), [len(b) for b in boxes])),
         torch.from_numpy(classes.astype(np.int64)),

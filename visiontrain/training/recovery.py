@@ -81,8 +81,9 @@ def nothing_smaller(state: TrainState, config: TrainConfig, phases: Phases, said
     table = "\n".join(f"  {name:<12} {size / 1e6:>9.1f} MB  {how}" for name, size, how in rows)
     helps = "\n".join(f"  {remedy}" for remedy in remedies(state, config, phases.device))
     within = available_bytes(phases.device) / 1e6
+    size = config.imgsz.scaled(1 + config.sampling.multi_scale)
     return OutOfMemory(
-        f"one image of {config.imgsz} x {config.imgsz} pixels does not fit ({said}).\n"
+        f"one image of {size.height} x {size.width} pixels does not fit ({said}).\n"
         f"{within:.0f} MB are within reach of this process on {phases.device} (measured). Where they went:\n{table}\n"
         f"What would help:\n{helps}\nImage size and model are never changed unasked. {_go_on(last)}"
     )
@@ -120,8 +121,10 @@ def remedies(state: TrainState, config: TrainConfig, device: torch.device) -> li
         found.append(
             f"optimizer=SGD: half of the optimizer's state, {saved:.1f} MB (another learning rate goes with it)"
         )
-    if config.imgsz > 32:
-        smaller = max(config.imgsz * 3 // 4 // 32 * 32, 32)
+    if config.sampling.multi_scale:
+        found.append("a smaller multi_scale: the largest windows need the most")
+    smaller = config.imgsz.shrunk(0.75)
+    if smaller != config.imgsz:
         found.append(f"imgsz={smaller}: activations grow with the area of the picture")
     found.append("a smaller model")
     return found

@@ -18,6 +18,7 @@ MAY_CHANGE = frozenset(
         "checkpoint_blocks",
         "data",
         "device",
+        "download",
         "exist_ok",
         "max_restarts",
         "name",

@@ -14,11 +14,11 @@ from tqdm.auto import tqdm
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
-from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.dataset import EvalSet, Key
 from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, open_index
-from visiontrain.data.loader import evaluation_loader, training_loader, worker_count
-from visiontrain.data.sampler import WindowSampler
+from visiontrain.data.loader import evaluation_loader, fitting_workers, training_loader, worker_count
+from visiontrain.data.sampler import BLOCK, WindowSampler
 from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import ALONE, Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, Interrupted
@@ -40,6 +40,7 @@ from visiontrain.record.events import (
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
 from visiontrain.training.autobatch import find_batch
+from visiontrain.training.caching import kept_pictures
 from visiontrain.training.checkpoint import About, TrainState, restore
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
@@ -54,13 +55,13 @@ from visiontrain.training.optimizer import (
     set_decay,
 )
 from visiontrain.training.pictures import first_batches
-from visiontrain.training.plan import make_plan
+from visiontrain.training.plan import Plan, make_plan
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
-from visiontrain.training.setup import Setup, is_deterministic
+from visiontrain.training.setup import Setup, chosen, criterion_of, is_deterministic
 from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 from visiontrain.training.telling import facts, notices, sentences
@@ -118,6 +119,7 @@ def carry_out(setup: Setup, callbacks: Sequence[Callable[[Event], None]]) -> Run
         stack.callback(setup.val_loader.close)
         interrupt = stack.enter_context(Interrupt(alone=setup.ranks.size == 1).listening())
         stack.enter_context(reproducible(setup.deterministic))
+        setup = replace(setup, cache=stack.enter_context(kept_pictures(setup)))
         job = begin(setup, record, interrupt)
         stack.callback(job.micro_batches.close)
         try:
@@ -139,12 +141,13 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
     ranks = ranks.on(choose_device(config.device, ranks.place))
 
     def read() -> list[Index]:
-        description = load_description(config.data)
-        return [read_with_bar(description, split) for split in ("train", "val")]
+        description = load_description(config.data, config.download)
+        indices = (read_with_bar(description, split) for split in ("train", "val"))
+        return [chosen(config, index, description) for index in indices]
 
     train_index, val_index = read_for_all(ranks, read)
     if ranks.place.local == 0 and not ranks.main:
-        draw_here(config.data)
+        draw_here(config.data, config.download)
     setup = arrange(config, ranks, train_index, val_index, resumed)
     return replace(setup, folder=ranks.first(lambda: folder_of(config, resumed, ranks)))
 
@@ -189,11 +192,16 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     )
     if resumed:
         _same_data(resumed, train_index)
+        _same_blocks(resumed, plan)
     precision = choose_precision(ranks.device, config.amp)
-    workers = worker_count(config.workers, ranks.place.local_size)
     batch = 2 * config.batch // ranks.size
+    wanted = worker_count(config.workers, ranks.place.local_size)
+    largest = config.imgsz.scaled(1 + config.sampling.multi_scale)
+    workers = fitting_workers(wanted, max(batch, BLOCK), largest, ranks.place.local_size)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
-    return Setup(config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, auto=auto)
+    return Setup(
+        config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, workers, auto=auto
+    )
 
 
 def read_with_bar(description: Description, split: str) -> Index:
@@ -283,7 +291,7 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         horizon=horizon(plan.images_planned),
         ranks=setup.ranks,
         reduction=Reduction(state.model, setup.ranks, plan.reduction),
-        criterion=LOSSES[state.model.loss](config.loss),
+        criterion=criterion_of(config, setup.train, state.model.loss),
         state=state,
         micro_batches=micro_batches(setup, state),
         evaluate=lambda: score(setup, averaged(setup, state), record, state).metrics,
@@ -317,24 +325,24 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
 
 def micro_batches(setup: Setup, state: TrainState) -> Generator[Batch, None, None]:
     """The micro-batches of every window that is left, epoch after epoch, as one stream."""
-    config, plan = setup.config, setup.plan
-    dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=plan.epochs)
+    plan = setup.plan
+    dataset = setup.samples()
 
-    def positions() -> Iterator[list[tuple[int, int]]]:
+    def keys() -> Iterator[list[Key]]:
         for epoch in range(state_epoch, plan.epochs):
             for window in plan.windows_from(epoch, state_position if epoch == state_epoch else 0):
                 for start, stop in plan.shares(*window, setup.ranks.rank):
-                    yield [(epoch, position) for position in range(start, stop)]
+                    yield dataset.keys(epoch, window, start, stop)
 
     state_epoch, state_position = state.epoch, state.position  # as they are now, not when the loader gets there
-    return training_loader(dataset, positions(), setup.workers, setup.ranks.device.type == "cuda")
+    return training_loader(dataset, keys(), setup.workers, setup.ranks.device.type == "cuda")
 
 
 def averaged(setup: Setup, state: TrainState) -> Detector:
     """The averaged weights, their statistics measured anew where the policy says so; the samples are those of training."""
-    config, policy, model = setup.config, setup.statistics, state.ema.model
+    policy, model = setup.statistics, state.ema.model
     if policy.reestimate_images:
-        dataset = TrainSet(setup.train, config.imgsz, config.augment, seed=config.seed, epochs=setup.plan.epochs)
+        dataset = setup.samples()
         images = min(policy.reestimate_images, len(dataset))
         positions = WindowSampler([(0, images)], policy.reestimate_batch, state.epoch)
         with closing(training_loader(dataset, positions, setup.workers)) as batches:
@@ -382,6 +390,17 @@ def _same_data(resumed: Resumed, train_index: Index) -> None:
         raise ConfigError(
             f"data={resumed.config.data}: has {len(train_index)} training images, the run was planned with {planned}; "
             "bring the missing ones back, or start a new run."
+        )
+
+
+def _same_blocks(resumed: Resumed, plan: Plan) -> None:
+    """With rect an epoch's order is made of windows: inside an epoch they stay as long as they were."""
+    state, before = resumed.content["state"], resumed.content["plan"]["images_per_update"]
+    if resumed.config.sampling.rect and state["position"] and before != plan.images_per_update:
+        raise ConfigError(
+            f"batch={plan.batch} nbs={plan.nbs}: an update would see {plan.images_per_update} images and not {before}, and with"
+            f" rect=true the order of the open epoch {state['epoch'] + 1} is made of windows of {before}. Go on with a batch that"
+            f" keeps it, and change it between epochs."
         )
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
+from visiontrain.data.balance import class_weights
+from visiontrain.data.cache import Cache
+from visiontrain.data.dataset import TrainSet
+from visiontrain.data.description import Description
 from visiontrain.data.index import Index
-from visiontrain.data.loader import EvaluationLoader, worker_count
+from visiontrain.data.loader import EvaluationLoader
+from visiontrain.data.pixels import KEPT
+from visiontrain.data.select import select
 from visiontrain.distributed import Ranks
+from visiontrain.losses import LOSSES
 from visiontrain.training.autobatch import BatchChoice
 from visiontrain.training.optimizer import Choice
 from visiontrain.training.plan import Plan
 from visiontrain.training.precision import Precision
 from visiontrain.training.resume import Resumed
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy
+from visiontrain.training.window import Criterion
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +40,46 @@ class Setup:
     optimizer: Choice
     precision: Precision
     resumed: Resumed | None
+    workers: int
     statistics: BatchNormPolicy = AS_IT_IS
     auto: BatchChoice | None = None
+    cache: Cache | None = None
 
-    @property
-    def workers(self) -> int:
-        return worker_count(self.config.workers, self.ranks.place.local_size)
+    def samples(self, imgsz: ImageSize | None = None) -> TrainSet:
+        """The training samples of the run; ``imgsz`` is another size to have them at."""
+        config, makers = self.config, max(self.workers, 1) * self.ranks.place.local_size
+        return TrainSet(
+            self.train,
+            imgsz or config.imgsz,
+            config.augment,
+            config.seed,
+            self.plan.epochs,
+            config.sampling,
+            self.plan.images_per_update,
+            KEPT // makers,
+            None if imgsz else self.cache,
+        )
 
     @property
     def deterministic(self) -> bool:
         return is_deterministic(self.config, self.ranks)
+
+
+def chosen(config: TrainConfig, index: Index, description: Description) -> Index:
+    """What of a split the settings leave; fraction is of the training pictures alone."""
+    sampling = config.sampling
+    fraction = sampling.fraction if index.split == "train" else 1.0
+    return select(index, description.root, fraction, sampling.classes, sampling.single_cls)
+
+
+def criterion_of(config: TrainConfig, index: Index, loss: str) -> Criterion:
+    """The loss that a model family names, with the gains and class weights of the settings.
+
+    Args:
+        index: what is trained on; shares of classes are counted there.
+    """
+    weights = class_weights(index, config.sampling.class_weights)
+    return LOSSES[loss](config.loss, class_weights=weights) if weights else LOSSES[loss](config.loss)
 
 
 def is_deterministic(config: TrainConfig, ranks: Ranks) -> bool:

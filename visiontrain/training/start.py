@@ -56,11 +56,12 @@ def _require_two_values(config: TrainConfig, plan: Plan, stride: int) -> None:
     """The coarsest map of the smallest picture has one cell: with one image BatchNorm has nothing to take a variance of."""
     tail = plan.images % plan.batch if plan.last_window == "use" else 0
     norm = plan.normalisation.norm
+    smallest = config.imgsz.scaled(1 - config.sampling.multi_scale)
     parts = plan.ranks if norm == "batch" else 1  # that a micro-batch has, each with statistics of its own
     seen = (plan.batch // parts, tail // parts, -(-tail // parts))
-    if norm in ("batch", "sync") and config.imgsz == stride and 1 in seen:
+    if norm in ("batch", "sync") and max(smallest) == stride and 1 in seen:
         raise ConfigError(
-            f"imgsz={config.imgsz}: BatchNorm cannot train on one image of this size, and there are micro-batches of one "
+            f"imgsz={smallest}: BatchNorm cannot train on one image of this size, and there are micro-batches of one "
             f"(batch={plan.batch}, {plan.images} images). Use imgsz={2 * stride}, norm=group, or another batch."
         )
 

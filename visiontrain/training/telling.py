@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Iterator
@@ -10,15 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from visiontrain.data.balance import balance_sentence, class_weights, repeat_factors, weights_sentence
 from visiontrain.data.description import load_description
 from visiontrain.data.kept import why_not_kept
-from visiontrain.data.sampler import permutation
+from visiontrain.data.loader import SHARED_MEMORY, worker_count
 from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
 from visiontrain.models.detector import Detector
 from visiontrain.nn.norm import norm_layers
 from visiontrain.record.events import Notice
 from visiontrain.record.files import write_text
+from visiontrain.training.caching import told
 from visiontrain.training.checkpoint import TrainState, versions
 from visiontrain.training.plan import counted
 from visiontrain.training.schedule import horizon, lr_factor
@@ -45,11 +48,45 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     return (
         f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}{again}",
         f"{config.data}: {data}",
+        *setup.train.told,
+        *setup.val.told,
+        *drawing(setup),
         *([setup.auto.sentence()] if setup.auto else []),
         *setup.plan.sentences(),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
+        *([told(setup.cache)] if setup.cache else []),
         *([idle] if idle else []),
+    )
+
+
+def drawing(setup: Setup) -> Iterator[str]:
+    """How often pictures are drawn and what their boxes weigh, where that is not all the same."""
+    sampling, index = setup.config.sampling, setup.train
+    if sampling.balance != "none":
+        yield balance_sentence(repeat_factors(index, sampling.balance, sampling.balance_threshold), sampling.balance)
+    if weights := class_weights(index, sampling.class_weights):
+        yield weights_sentence(weights, index.names)
+    if sampling.rect or sampling.multi_scale:
+        yield sizes_sentence(setup)
+
+
+def sizes_sentence(setup: Setup) -> str:
+    """Which sizes the windows of the last epoch have, and how many pixels against windows that are all of imgsz."""
+    config, epoch, samples = setup.config, setup.plan.epochs - 1, setup.samples()
+    sampling, windows = config.sampling, setup.plan.windows(epoch)
+    sizes = [samples.size(epoch, window) for window in windows]
+    pixels = sum((stop - start) * math.prod(size) for (start, stop), size in zip(windows, sizes, strict=True))
+    share = pixels / (windows[-1][1] * math.prod(config.imgsz))
+    why = " and ".join(
+        [
+            *(["rect: the shape that its pictures need"] if sampling.rect else []),
+            *([f"multi_scale: {sampling.multi_scale:g} larger or smaller at the most"] if sampling.multi_scale else []),
+        ]
+    )
+    return (
+        f"Each window has a size of its own ({why}): in the last epoch {counted(len(set(sizes)), 'size')} from"
+        f" {min(sizes, key=math.prod)} to {max(sizes, key=math.prod)}, {share:.0%} of the pixels of imgsz={config.imgsz}."
     )
 
 
@@ -146,10 +183,10 @@ def left_out(setup: Setup) -> dict[str, list[str]]:
     plan, index = setup.plan, setup.train
     if plan.last_window == "use":
         return {}
-    named = {}
+    named, samples = {}, setup.samples()
     for epoch in range(plan.epochs):
         dealt = plan.windows(epoch)[-1][1]
-        order = permutation(setup.config.seed, epoch, len(index))
+        order = samples.order(epoch)
         named[str(epoch + 1)] = [index.path(int(i)) for i in order[np.arange(dealt, len(index))]]
     return named
 
@@ -164,6 +201,13 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
     for reason in dict.fromkeys(index.not_kept for index in (setup.train, setup.val) if index.not_kept):
         yield Notice(why_not_kept(reason), "warning")
+    wanted = worker_count(setup.config.workers, setup.ranks.place.local_size)
+    if setup.workers < wanted:
+        yield Notice(
+            f"{SHARED_MEMORY} has room for the batches of {setup.workers} of {wanted} loader processes, so {setup.workers} are used. "
+            "Give the container more (docker run --shm-size=1g), or use a smaller batch.",
+            "warning",
+        )
     if setup.resumed:
         yield Notice(f"Going on from {setup.resumed.path}: {setup.resumed.content['state']['epoch']} epochs are done.")
         if state.shrinks:

@@ -87,9 +87,8 @@ def cut(job: Job, micro_batches: Sequence[Batch], window: tuple[int, int] | None
     """
     pieces = regroup(micro_batches, job.state.micro_batch) if micro_batches else []
     if window and job.reduction.synchronised:
-        side = job.config.imgsz
         missing = job.plan.passes(*window, job.state.micro_batch) - len(pieces)
-        pieces += [empty_batch(side, side)] * missing
+        pieces += [empty_batch(*job.config.imgsz)] * missing
     return pieces
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from visiontrain.data.augment.draft import Context, Draft, Tile
-from visiontrain.data.augment.paint import paint
+from visiontrain.data.augment.draft import Context, Draft
+from visiontrain.data.augment.paint import paint, seen_part
 from visiontrain.data.image import GREY
 
 SMALLEST = 2.0  # pixels: a box must be wider and higher than this
@@ -18,68 +18,79 @@ LONGEST = 100.0  # ratio of the sides
 
 def place(draft: Draft, context: Context) -> Draft:
     """Draw the tiles of a draft into its picture, and their boxes with them."""
-    size = context.size
-    matrix = draw_matrix(context, draft.tiles[0].canvas)
-    image = np.full((size, size, 3), GREY, np.uint8)
-    boxes, classes = [], []
+    matrix = draw_matrix(context, draft.canvas)
+    image = np.full((*context.size, 3), GREY, np.uint8)
+    index = context.pictures.index
+    drawn, seen, boxes, classes = [], [], [], []
     for tile in draft.tiles:
-        ours = visible_labels(tile, context)
-        forward = paint(image, tile, matrix, context.pictures)
-        if forward is not None and len(ours[0]):
-            moved, kept = move_boxes(ours[0], forward, size)
-            boxes.append(moved)
-            classes.append(ours[1][kept])
-    if not boxes:
+        part = seen_part(tile, draft.canvas)
+        forward = paint(image, tile, part, matrix, context.pictures)
+        if forward is not None:
+            drawn.append(forward)
+            seen.append(part)
+            boxes.append(index.boxes(tile.index))
+            classes.append(index.classes(tile.index))
+    if not drawn:
         return replace(draft, image=image)
-    return replace(draft, image=image, boxes=np.concatenate(boxes), classes=np.concatenate(classes).astype(np.int64))
+    counts = [len(each) for each in boxes]
+    moved, kept = move_boxes(
+        clip_boxes(np.concatenate(boxes), np.repeat(seen, counts, axis=0)),
+        np.repeat(drawn, counts, axis=0),
+        context.size,
+    )
+    return replace(draft, image=image, boxes=moved, classes=np.concatenate(classes)[kept].astype(np.int64))
 
 
 def draw_matrix(context: Context, canvas: tuple[int, int]) -> np.ndarray:
     """(3, 3) matrix from canvas to output pixels: about the canvas' centre, which lands near the output's."""
-    rng, settings, size = context.rng, context.settings, context.size
-    centre, lens, turn, slant, shift = (np.eye(3) for _ in range(5))
-    centre[:2, 2] = -canvas[1] / 2, -canvas[0] / 2
-    lens[2, :2] = rng.uniform(-settings.perspective, settings.perspective, 2)
-    angle = math.radians(rng.uniform(-settings.degrees, settings.degrees))
-    scale = rng.uniform(1 - settings.scale, 1 + settings.scale)
-    turn[:2, :2] = scale * np.array(((math.cos(angle), math.sin(angle)), (-math.sin(angle), math.cos(angle))))
-    slants = np.tan(np.radians(rng.uniform(-settings.shear, settings.shear, 2)))
-    slant[0, 1], slant[1, 0] = slants
-    shift[:2, 2] = rng.uniform(0.5 - settings.translate, 0.5 + settings.translate, 2) * size
-    return shift @ slant @ turn @ lens @ centre
+    settings, (height, width) = context.settings, context.size
+    drawn = (2 * context.rng.random(8) - 1).tolist()
+    lens_x, lens_y = (settings.perspective * each for each in drawn[:2])
+    angle, scale = math.radians(settings.degrees * drawn[2]), 1 + settings.scale * drawn[3]
+    slant_x, slant_y = (math.tan(math.radians(settings.shear * each)) for each in drawn[4:6])
+    x, y = ((0.5 + settings.translate * each) * side for each, side in zip(drawn[6:], (width, height), strict=True))
+    cosine, sine = scale * math.cos(angle), scale * math.sin(angle)
+    # Slant and shift of what is turned and scaled; the lens acts about the centre of the canvas, which goes to 0, 0 first.
+    slanted = np.array(((1, slant_x, x), (slant_y, 1, y), (0, 0, 1))) @ np.array(
+        ((cosine, sine, 0), (-sine, cosine, 0), (0, 0, 1))
+    )
+    centred = np.array(((1, 0, -canvas[1] / 2), (0, 1, -canvas[0] / 2), (0, 0, 1)))
+    return (
+        slanted @ np.array(((1, 0, 0), (0, 1, 0), (lens_x, lens_y, 1))) @ centred
+        if settings.perspective
+        else slanted @ centred
+    )
 
 
-def visible_labels(tile: Tile, context: Context) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (N, 4) xyxy in pixels of the tile's picture, clipped to what lies on the canvas; classes (N,)."""
-    boxes, classes = context.pictures.pixel_boxes(tile.index), context.pictures.classes(tile.index)
-    height, width = tile.canvas
-    low = np.array((-tile.left, -tile.top)) / tile.gain
-    high = np.array((width - tile.left, height - tile.top)) / tile.gain
-    boxes = np.clip(boxes, np.tile(low, 2), np.tile(high, 2))
-    seen = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
-    return boxes[seen], classes[seen]
+def clip_boxes(boxes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """(N, 4) float64 xyxy of (N, 4) cx cy w h, all fractions of a picture, cut to the part (N, 4) xyxy that is seen."""
+    half = boxes[:, 2:].astype(np.float64) / 2
+    corners = np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
+    return np.minimum(np.maximum(corners, seen[:, (0, 1, 0, 1)]), seen[:, (2, 3, 2, 3)])
 
 
-def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Carry boxes to the output by their corners and keep those of which enough is seen.
 
     Args:
-        boxes: (N, 4) xyxy in source pixels.
-        forward: (3, 3) from source to output pixels.
-        size: side of the output.
+        boxes: (N, 4) xyxy, fractions of a picture.
+        forward: (N, 3, 3) from fractions to output pixels.
+        size: (height, width) of the output.
 
     Returns:
         (K, 4) xyxy inside the output, and the (N,) mask of what was kept.
     """
-    corners = boxes[:, (0, 1, 2, 1, 2, 3, 0, 3)].reshape(-1, 4, 2)
-    moved = corners @ forward[:2, :2].T + forward[:2, 2]
-    depth = corners @ forward[2, :2] + forward[2, 2]  # 1 without perspective
-    before = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) * abs(np.linalg.det(forward[:2, :2]))
-    ahead = (depth > 1e-6).all(axis=1)
-    moved = moved / np.where(depth > 1e-6, depth, 1)[..., None]
-    result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, size)
+    corners = np.ones((len(boxes), 4, 3))
+    corners[..., :2] = boxes[:, (0, 1, 2, 1, 2, 3, 0, 3)].reshape(-1, 4, 2)
+    moved = corners @ forward.transpose(0, 2, 1)
+    ahead = moved[..., 2] > 1e-6  # all 1 without perspective
+    moved = moved[..., :2] / np.where(ahead, moved[..., 2], 1)[..., None]
+    height, width = size
+    result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (width, height, width, height))
+    before = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    before = before * abs(forward[:, 0, 0] * forward[:, 1, 1] - forward[:, 0, 1] * forward[:, 1, 0])
     sides = result[:, 2:] - result[:, :2]
-    longest = sides.max(axis=1) / np.maximum(sides.min(axis=1), 1e-9)
-    seen = sides.prod(axis=1) > LEAST_SEEN * before
-    kept = ahead & (sides > SMALLEST).all(axis=1) & seen & (longest < LONGEST)
+    short, long = sides.min(axis=1), sides.max(axis=1)
+    enough = (sides[:, 0] * sides[:, 1] > LEAST_SEEN * before) & (before > 0)
+    kept = ahead.all(axis=1) & (short > SMALLEST) & (long < LONGEST * short) & enough
     return result[kept], kept

@@ -8,35 +8,40 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from visiontrain.config.image_size import ImageSize
+
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
-    from visiontrain.data.index import Index
+    from visiontrain.data.pixels import Pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A picture laid on the canvas: canvas pixel = picture pixel * ``gain`` + (``left``, ``top``).
+    """A picture laid on the canvas; ``index`` is its number in the index.
 
-    ``index`` is the picture's number in the index, ``canvas`` the (height, width) beyond which nothing of it is seen.
+    ``left``, ``top``, ``width`` and ``height`` are canvas pixels: the canvas pixel of a fraction (u, v) of the picture is
+    (left + u * width, top + v * height).
     """
 
     index: int
-    gain: float
     left: float
     top: float
-    canvas: tuple[int, int]
+    width: float
+    height: float
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A sample in the making.
 
-    ``index`` is the picture it is about. The mosaic fills ``tiles``; the affine turns them into ``image`` (S, S, 3)
-    uint8 RGB with ``boxes`` (N, 4) float64 xyxy in its pixels and ``classes`` (N,).
+    ``index`` is the picture it is about. The mosaic fills ``tiles`` and says how large their ``canvas`` is, (height,
+    width), beyond which nothing of them is seen; the affine turns them into ``image`` (H, W, 3) uint8 RGB with ``boxes``
+    (N, 4) float64 xyxy in its pixels and ``classes`` (N,).
     """
 
     index: int
     tiles: tuple[Tile, ...] = ()
+    canvas: tuple[int, int] = (0, 0)
     image: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 3), np.uint8))
     boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
     classes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -44,15 +49,15 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Of one sample: its random numbers, the settings, the side ``size`` of the result, and more pictures.
+    """Of one sample: its random numbers, the settings, the ``size`` of the result, and more pictures.
 
-    ``pick`` draws another position of the epoch with ``rng`` and gives the number of the picture there; ``closed`` is
-    true in the last epochs, which see single pictures.
+    ``pick`` draws with ``rng`` the number of another picture; ``closed`` is true in the last epochs, which see single
+    pictures.
     """
 
     rng: np.random.Generator
     settings: AugmentConfig
-    size: int
-    pictures: Index
+    size: ImageSize
+    pictures: Pixels
     pick: Callable[[], int]
     closed: bool = False

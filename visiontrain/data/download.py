@@ -1,0 +1,325 @@
+"""Fetch what a description names, when asked to: resumed after a cut, checked, unpacked, all in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from tqdm.auto import tqdm
+
+from visiontrain.data.sources import LOOPBACK, Source, Sources, untrusted
+from visiontrain.data.unpack import BadArchive, space_for, unpack
+from visiontrain.errors import DataError
+from visiontrain.paths import cache_dir
+
+MOST_BYTES = 64 * 2**30  # of an archive whose description does not tell its size
+FAILURES = 4  # in a row without a byte more
+TIMEOUT = 30.0  # seconds without an answer or a byte
+PAUSE = 1.0  # seconds before the second try, twice as long before each further one
+_CHUNK = 1 << 20
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # what a server may get over
+
+
+class _Cut(Exception):
+    """The network failed; what came so far is kept."""
+
+
+def fetch(sources: Sources, home: Path, wanted: Sequence[Path], root: Path) -> None:
+    """Fetch all archives and unpack them together into ``home``: whole, or not at all. Safe for several processes at once.
+
+    Args:
+        sources: of a description.
+        home: in the user's cache; does not exist yet.
+        wanted: folders and files below ``root`` that must be there afterwards.
+        root: where the description says that the data are.
+
+    Raises:
+        DataError: not there, not what was described, not an archive that can be trusted, no room, or no network; what to
+            fetch by hand, and where to put it, is said.
+    """
+    if sources.refused:
+        raise DataError(sources.refused)
+    inside = [path.relative_to(root) for path in wanted if path.is_relative_to(root)]
+    folder = cache_dir() / "downloads"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder / f"{_short(str(home))}.lock"):
+            if home.exists():  # another process was first
+                _complete(home, inside, f"{home}: is there")
+            else:
+                _fetch(sources.archives, home, inside, folder)
+    except OSError as error:
+        raise DataError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+
+
+def by_hand(sources: Sources, home: Path, wanted: Sequence[Path], root: Path) -> str:
+    """What to fetch and where to put it, for people without a network."""
+    places = "\n  ".join(str(home / path.relative_to(root)) for path in wanted if path.is_relative_to(root))
+    archives = "\n  ".join(map(str, sources.archives))
+    return f"fetch\n  {archives}\nelsewhere and unpack it so that these are there:\n  {places}"
+
+
+def _fetch(archives: Sequence[Source], home: Path, inside: Sequence[Path], folder: Path) -> None:
+    try:
+        files = [_archive(source, folder) for source in archives]
+    except _Cut as cut:
+        told = by_hand(Sources(tuple(archives)), home, [home / path for path in inside], home)
+        raise DataError(
+            f"{cut}. What came is kept, and the same command goes on from there. Without a network, {told}"
+        ) from cut
+    staging = home.with_name(f".{home.name}.unpacking")
+    shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed: this one holds the lock
+    staging.mkdir()
+    try:
+        for source, file in zip(archives, files, strict=True):
+            unpack(file, staging / source.to)
+        made = next((place for place in (staging, *_folders(staging)) if _has(place, inside)), staging)
+        _complete(made, inside, f"{', '.join(source.url for source in archives)}: unpacked")
+        made.rename(home)
+    except BadArchive:
+        _forget(archives, files)
+        raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    _forget(archives, files)
+
+
+def _forget(archives: Sequence[Source], files: Sequence[Path]) -> None:
+    for source, file in zip(archives, files, strict=True):
+        if not source.url.startswith("file:"):
+            file.unlink()
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+def _has(place: Path, inside: Sequence[Path]) -> bool:
+    return all((place / path).exists() for path in inside)
+
+
+def _complete(place: Path, inside: Sequence[Path], what: str) -> None:
+    lacking = [str(path) for path in inside if not (place / path).exists()]
+    if lacking:
+        there = ", ".join(sorted(path.name for path in place.iterdir())[:8])
+        remedy = f"; complete or remove {place}" if what.endswith("is there") else ""
+        raise DataError(f"{what}, without {', '.join(lacking)}; it holds {there}{remedy}")
+
+
+def _archive(source: Source, folder: Path) -> Path:
+    """The archive on this disk, its size and checksum as described."""
+    if source.url.startswith("file:"):
+        path = Path(urllib.request.url2pathname(unquote(urlsplit(source.url).path)))
+        if not path.is_file():
+            raise DataError(f"{source.url}: there is no file {path}")
+        _check(source, path)
+        return path
+    path = folder / f"{_short(source.url)}-{source.name}"
+    if not path.is_file():
+        part = _Part(source, path)
+        print(f"Fetching {source} into {folder}", file=sys.stderr)
+        part.complete()
+        try:
+            _check(source, part.file)
+        except DataError:
+            part.remove()
+            raise
+        part.file.rename(path)
+        part.note.unlink(missing_ok=True)
+    return path
+
+
+def _check(source: Source, path: Path) -> None:
+    size = path.stat().st_size
+    if source.bytes and size != source.bytes:
+        raise DataError(
+            f"{source.url}: has {size} bytes and the description says {source.bytes}: not the file that was meant"
+        )
+    if source.sha256:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != source.sha256:
+            raise DataError(
+                f"{source.url}: its SHA-256 is {digest} and the description says {source.sha256}: not the file that was meant; "
+                "nothing of it is used"
+            )
+
+
+_NETWORK = (_Cut, urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
+
+
+class _Part:
+    """A file that is on its way: what came of it, and which version of the server's file that is of."""
+
+    def __init__(self, source: Source, path: Path) -> None:
+        self.source = source
+        self.file = path.with_name(f"{path.name}.part")
+        self.note = path.with_name(f"{path.name}.json")
+
+    def complete(self) -> None:
+        """Fetch what is missing, again and again while each try brings something."""
+        failures = 0
+        while True:
+            before = self.size
+            try:
+                if self._go_on():
+                    return
+                raise _Cut("the connection was closed")
+            except _NETWORK as error:
+                if isinstance(error, urllib.error.HTTPError) and error.code not in _AGAIN:
+                    raise DataError(f"{self.source.url}: the server answers {error.code} {error.reason}") from error
+                failures = 0 if self.size > before else failures + 1
+                if failures == FAILURES:
+                    raise _Cut(f"{self.source.url}: cannot be fetched: {_reason(error)}") from error
+                time.sleep(PAUSE * 2**failures / 2 if failures else 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes that came."""
+        return self.file.stat().st_size if self.file.is_file() else 0
+
+    def remove(self) -> None:
+        """Begin anew the next time."""
+        self.file.unlink(missing_ok=True)
+        self.note.unlink(missing_ok=True)
+
+    def _go_on(self) -> bool:
+        """One connection; whether all is here."""
+        version, start = self._version(), self.size
+        if not (version or self.source.sha256):  # nothing would tell that the rest is of another file
+            start = 0
+        try:
+            answer = _OPENER.open(_request(self.source.url, start, version), timeout=TIMEOUT)
+        except urllib.error.HTTPError as error:
+            if error.code != 416:
+                raise
+            return self._beyond(error, start)
+        with answer:
+            return self._receive(answer, start)
+
+    def _beyond(self, error: urllib.error.HTTPError, start: int) -> bool:
+        """Asked for the bytes behind the last one: all is here, or what is here is of a longer file."""
+        total = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
+        if start and total and int(total[1]) == start:
+            return True
+        self.remove()
+        return False
+
+    def _receive(self, answer: Any, start: int) -> bool:
+        if answer.status == 206:
+            came = re.match(rf"bytes {start}-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
+            if not came:
+                self.remove()
+                raise _Cut("the server sent another part than it was asked for")
+            total = int(came[1]) if came[1] != "*" else 0
+        else:  # the server knows no parts, or its file has changed: from the start
+            start, total = 0, int(answer.headers.get("Content-Length") or 0)
+        self._mind(total, start)
+        self._note(answer.headers)
+        limit = self.source.bytes or total or MOST_BYTES
+        with self.file.open("ab" if start else "wb") as file, _bar(self.source.name, start, total) as bar:
+            while chunk := answer.read(_CHUNK):
+                start += len(chunk)
+                if start > limit:
+                    raise DataError(f"{self.source.url}: more than {limit} bytes come, and that is all it should have")
+                file.write(chunk)
+                bar.update(len(chunk))
+        return start == total if total else True
+
+    def _mind(self, total: int, start: int) -> None:
+        """Refuse before a byte is written what could not be used."""
+        expected = self.source.bytes
+        if total and expected and total != expected:
+            self.remove()
+            raise DataError(
+                f"{self.source.url}: the server's file has {total} bytes and the description says {expected}"
+            )
+        if total > MOST_BYTES and not expected:
+            raise DataError(
+                f"{self.source.url}: {total / 1e9:.0f} GB, more than the {MOST_BYTES >> 30} GiB that are taken without being "
+                f"announced; write bytes: {total} to its download in the description"
+            )
+        space_for(self.file.parent, total - start)
+
+    def _note(self, headers: Any) -> None:
+        tag = headers.get("ETag", "")
+        # A weak tag speaks of the meaning, not of the bytes (RFC 9110, 8.8.1).
+        version = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
+        self.note.write_text(json.dumps({"version": version}), "utf-8")
+
+    def _version(self) -> str:
+        try:
+            return str(json.loads(self.note.read_text("utf-8"))["version"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return ""
+
+
+def _request(url: str, start: int, version: str) -> urllib.request.Request:
+    headers = {"User-Agent": "visiontrain", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+        if version:
+            headers["If-Range"] = version
+    return urllib.request.Request(url, headers=headers)
+
+
+class _Redirect(urllib.request.HTTPRedirectHandler):
+    """Follows to addresses that a description might name itself."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        from_here = urlsplit(req.full_url).hostname in LOOPBACK
+        to_here = urlsplit(newurl).hostname in LOOPBACK
+        if untrusted(newurl).endswith("give an https address") or urlsplit(newurl).scheme not in ("http", "https"):
+            raise DataError(f"{req.full_url}: leads to {newurl:.200}, which is no https address; it is not followed")
+        if to_here and not from_here:
+            raise DataError(f"{req.full_url}: leads to {newurl:.200}, on this machine; it is not followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_Redirect)
+
+
+def _bar(name: str, start: int, total: int) -> Any:
+    return tqdm(
+        desc=name, initial=start, total=total or None, unit="B", unit_scale=True, unit_divisor=1024, disable=None
+    )
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(getattr(reason, "strerror", None) or reason or type(error).__name__)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process does the same; a lock ends with its process, however that ends."""
+    with path.open("a") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
