@@ -81,9 +81,7 @@ class VocSplit:
 
     def strays(self, pictures: Sequence[str]) -> list[Finding]:
         """XML files in the folders of the labels that belong to no picture of any split."""
-        every = {
-            os.path.splitext(os.path.basename(p))[0] for split in self.description.splits for p in self._all(split)
-        }
+        every = {os.path.splitext(os.path.basename(path))[0] for path in (*pictures, *self._elsewhere())}
         for folder in {os.path.dirname(picture) for picture in pictures}:
             every.update(os.path.splitext(name)[0] for name in os.listdir(folder) if is_picture(name))
         places = {os.path.dirname(file) for picture in pictures for file in self._places(picture)}
@@ -192,8 +190,11 @@ class VocSplit:
             x1, x2, y1, y2 = min(x1, x2), max(x1, x2), min(y1, y2), max(y1, y2)
         rows.add(each.line, number, (x1, y1, x2, y2), written, each.difficult)
 
-    def _all(self, split: str) -> list[str]:
-        return self.pictures() if split == self.split else VocSplit(self.description, split).pictures()
+    def _elsewhere(self) -> Iterator[str]:
+        """Pictures of the other splits, of those that are there: their labels may lie in the same folder."""
+        for split, entries in self.description.splits.items():
+            if split != self.split and all(entry.exists() for entry in entries):
+                yield from VocSplit(self.description, split).pictures()
 
     def _counted(self, total: int, missing: Sequence[str], rows: int, ignored: int) -> Iterator[Finding]:
         file = str(self.description.file)
