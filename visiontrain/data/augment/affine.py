@@ -9,6 +9,7 @@ import numpy as np
 
 from visiontrain.data.augment.draft import Context, Draft
 from visiontrain.data.augment.paint import paint, seen_part
+from visiontrain.data.bad import BadPicture
 from visiontrain.data.image import GREY
 
 SMALLEST = 2.0  # pixels: a box must be wider and higher than this
@@ -24,7 +25,11 @@ def place(draft: Draft, context: Context) -> Draft:
     drawn, seen, boxes, classes = [], [], [], []
     for tile in draft.tiles:
         part = seen_part(tile, draft.canvas)
-        forward = paint(image, tile, part, matrix, context.pictures)
+        try:
+            forward = paint(image, tile, part, matrix, context.pictures)
+        except BadPicture as error:  # its place stays grey
+            context.bad.append(str(error))
+            continue
         if forward is not None:
             drawn.append(forward)
             seen.append(part)
