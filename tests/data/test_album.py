@@ -87,7 +87,7 @@ def assert_hugged(sample, most=2.1):
         [{"Resize": {"height": 200, "width": 150, "p": 1}}],
         [
             {"OneOf": {"transforms": [{"RandomRotate90": {"p": 1}}, {"HorizontalFlip": {}}], "p": 1}},
-            {"Blur": {"p": 0.2}},
+            {"Blur": {"p": 0.2, "blur_limit": 3}},
         ],
         [{"Affine": {"scale": [0.6, 1.4], "translate_percent": [-0.3, 0.3], "p": 1}}],
     ],
@@ -158,7 +158,7 @@ def test_the_usual_few_come_one_in_a_hundred_each_and_do_what_they_say(monkeypat
     touched = [not np.array_equal(usual.vary(picture, np.random.default_rng(k)), picture) for k in range(4000)]
     assert 0.03 < np.mean(touched) < 0.05
     flat = cv2.merge([np.tile(np.linspace(100, 140, 64).astype(np.uint8), (64, 1))] * 3)
-    assert np.ptp(usual.equalised(flat, 4.0).astype(int)) > 1.5 * np.ptp(flat.astype(int))
+    assert np.ptp(usual.equalised(flat, 4.0).astype(int)) > 1.4 * np.ptp(flat.astype(int))
 
     class Tossed:
         """Random numbers of which one coin falls."""
