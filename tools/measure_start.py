@@ -22,10 +22,11 @@ import numpy as np
 
 from visiontrain.data.description import Description, load_description
 from visiontrain.data.formats import FORMATS
-from visiontrain.data.index import Index, Scan, Scanned, index_of, read_split
+from visiontrain.data.index import Index, index_of, read_split
 from visiontrain.data.index_size import PER_IMAGE, PER_OBJECT
 from visiontrain.data.labels import Labels
 from visiontrain.data.sampler import LISTED, permutation
+from visiontrain.data.scan import Scan, Scanned
 from visiontrain.errors import ConfigError
 from visiontrain.training.footprint import OBJECTS_PER_IMAGE
 

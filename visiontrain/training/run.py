@@ -17,9 +17,10 @@ from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.augment import album
 from visiontrain.data.dataset import EvalSet, Key
 from visiontrain.data.description import Description, draw_here, load_description
-from visiontrain.data.index import Index, read_split
+from visiontrain.data.index import Index, open_index
 from visiontrain.data.loader import evaluation_loader, fitting_workers, training_loader, worker_count
 from visiontrain.data.sampler import BLOCK, WindowSampler
+from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import ALONE, Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -140,13 +141,12 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
         raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
     ranks = ranks.on(choose_device(config.device, ranks.place))
 
-    def read() -> tuple[Index, Index]:
+    def read() -> list[Index]:
         description = load_description(config.data, config.download)
-        return chosen(config, read_with_bar(description, "train"), description), chosen(
-            config, read_with_bar(description, "val"), description
-        )
+        indices = (read_with_bar(description, split) for split in ("train", "val"))
+        return [chosen(config, index, description) for index in indices]
 
-    train_index, val_index = ranks.first(read)
+    train_index, val_index = read_for_all(ranks, read)
     if ranks.place.local == 0 and not ranks.main:
         draw_here(config.data, config.download)
     setup = arrange(config, ranks, train_index, val_index, resumed)
@@ -207,14 +207,25 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
 
 
 def read_with_bar(description: Description, split: str) -> Index:
-    """Read labels and picture sizes; a bar appears on a terminal where that takes more than a second."""
-    with tqdm(desc=f"reading {split} labels", unit="img", leave=False, delay=1, disable=None) as bar:
+    """The index of a split; a bar appears on a terminal where reading it takes a second, or asking whether it still holds."""
+    with ExitStack() as open_bars:
+        reading = _bar(open_bars, f"reading {split} labels", "img")
+        return open_index(description, split, reading, _bar(open_bars, f"looking for edits in {split}", "file"))
 
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
 
-        return read_split(description, split, show)
+def _bar(open_bars: ExitStack, what: str, unit: str) -> Callable[[int, int], None]:
+    """What shows (done, in all), in a bar of its own from the first call to the last."""
+    bars: list[tqdm] = []
+
+    def show(done: int, total: int) -> None:
+        if not bars:
+            bar = tqdm(desc=what, unit=unit, total=total, leave=False, delay=1, disable=None)
+            bars.append(open_bars.enter_context(bar))
+        bars[0].update(done - bars[0].n)
+        if done == total:
+            bars.pop().close()
+
+    return show
 
 
 def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:

@@ -14,6 +14,7 @@ import torch
 from visiontrain.data.augment import album
 from visiontrain.data.balance import balance_sentence, class_weights, repeat_factors, weights_sentence
 from visiontrain.data.description import load_description
+from visiontrain.data.kept import why_not_kept
 from visiontrain.data.loader import SHARED_MEMORY, worker_count
 from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
@@ -202,6 +203,8 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         write_text(path, "\n".join(map(str, findings)) + "\n")
         first = "; ".join(map(str, findings[:3]))
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    for reason in dict.fromkeys(index.not_kept for index in (setup.train, setup.val) if index.not_kept):
+        yield Notice(why_not_kept(reason), "warning")
     wanted = worker_count(setup.config.workers, setup.ranks.place.local_size)
     if setup.workers < wanted:
         yield Notice(

@@ -18,7 +18,7 @@ from visiontrain.data.formats.voc_xml import EDGES, Annotation, NotXml, VocObjec
 from visiontrain.data.image import is_picture
 from visiontrain.data.labels import Finding, Labels, PixelRows, no_labels
 from visiontrain.data.recognise import voc_home
-from visiontrain.data.splits import entries_of, in_folder, lines_of, listed, some
+from visiontrain.data.splits import entries_of, in_folder, lines_of, listed, places_of, some
 from visiontrain.errors import DataError
 
 _HOMES = re.compile(r"(^|[/\\])(JPEGImages|images)(?=[/\\])(?!.*[/\\](JPEGImages|images)[/\\])", re.DOTALL)
@@ -78,6 +78,16 @@ class VocSplit:
             first = [str(finding) for labels in read for finding in labels.findings][:5]
             raise DataError(f"{self._where()}: none of the {rows} objects can be used:\n  " + "\n  ".join(first))
         return list(self._counted(len(read), missing, rows, ignored))
+
+    def places(self, pictures: Sequence[str]) -> set[str]:
+        """Files and folders that decide what ``pictures`` and ``labels`` say."""
+        entries = self.description.splits[self.split]
+        homes = [home / "JPEGImages" for entry in entries if (home := voc_home(entry))]
+        others = [entry for entry in entries if not voc_home(entry)]
+        found = {str(entry) for entry in entries} | places_of([*homes, *others], self.description.root)
+        folders = found | {os.path.dirname(picture) for picture in pictures}
+        labels = {os.path.dirname(file) for folder in folders for file in self._places(os.path.join(folder, "any"))}
+        return folders | labels
 
     def strays(self, pictures: Sequence[str]) -> list[Finding]:
         """XML files in the folders of the labels that belong to no picture of any split."""
