@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from visiontrain.data.augment.draft import Context, Draft, Tile
+from visiontrain.data.augment.extent import visible_extents
 from visiontrain.data.augment.paint import paint
 from visiontrain.data.image import GREY
 
@@ -61,7 +62,7 @@ def visible_labels(tile: Tile, context: Context) -> tuple[np.ndarray, np.ndarray
 
 
 def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Carry boxes to the output by their corners and keep those of which enough is seen.
+    """Carry boxes to the output and keep those of which enough is seen: the box around what is seen of each.
 
     Args:
         boxes: (N, 4) xyxy in source pixels.
@@ -77,7 +78,10 @@ def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) ->
     before = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) * abs(np.linalg.det(forward[:2, :2]))
     ahead = (depth > 1e-6).all(axis=1)
     moved = moved / np.where(depth > 1e-6, depth, 1)[..., None]
-    result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (size[1], size[0]) * 2)
+    if forward[0, 1] == forward[1, 0] == forward[2, 0] == forward[2, 1] == 0:
+        result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (size[1], size[0]) * 2)
+    else:
+        result = visible_extents(moved, size)
     sides = result[:, 2:] - result[:, :2]
     longest = sides.max(axis=1) / np.maximum(sides.min(axis=1), 1e-9)
     seen = sides.prod(axis=1) > LEAST_SEEN * before
