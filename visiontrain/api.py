@@ -15,6 +15,7 @@ from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig,
 from visiontrain.config.sizes import CLASSES, counts_of
 from visiontrain.data.index_size import images_kept
 from visiontrain.errors import ConfigError, DataError
+from visiontrain.paths import cache_dir
 from visiontrain.place import devices_of, place
 from visiontrain.record.wire import home, told_home
 from visiontrain.training.footprint import Footprint
@@ -189,7 +190,7 @@ def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
 
 def run_training(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Run:
     """Train with settings that are checked already: here, or as a rank on each of several devices of this machine."""
-    calm_threads()
+    before_torch()
     with told_home() as tell:
         devices, max_restarts = _ranks_to_start(config)
         if devices:
@@ -219,6 +220,11 @@ def _ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
 
         settings = resume(config).config
     devices = devices_of(settings.device)
+    if len(devices) > 1 and config.augment.albumentations.live is not None:
+        raise ConfigError(
+            "albumentations: this pipeline cannot be written down, so the ranks of several devices cannot be given it: "
+            f"{config.augment.albumentations}"
+        )
     if len(devices) > 1:
         return devices, settings.max_restarts
     if "max_restarts" in config.given and config.max_restarts:
@@ -231,7 +237,7 @@ def _ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
 
 def run_validation(config: ValConfig) -> Evaluation:
     """Score with settings that are checked already."""
-    calm_threads()
+    before_torch()
     from visiontrain.evaluation.validation import validate
 
     return validate(config)
@@ -239,7 +245,7 @@ def run_validation(config: ValConfig) -> Evaluation:
 
 def run_check(config: CheckConfig) -> CheckResult:
     """Check with settings that are checked already."""
-    calm_threads()
+    before_torch()
     from visiontrain.checks.check import run_check as look
 
     return look(config)
@@ -261,6 +267,13 @@ def run_convert(config: ConvertConfig) -> Conversion:
         out = Path(config.out).expanduser().absolute()
         description = load_description(config.data)
         return convert_data(description, config.format, out, copy=config.pictures == "copy", on_progress=show)
+
+
+def before_torch() -> None:
+    """Set what torch reads from the environment when it is loaded."""
+    calm_threads()
+    # Its optimizers load its compiler, which makes a folder as it is loaded, among the temporary files if not told where.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "torch"))
 
 
 def calm_threads() -> None:

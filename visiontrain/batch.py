@@ -17,6 +17,7 @@ class Sample:
     ``image`` is (H, W, 3) uint8 RGB, ``classes`` (N,) int64, ``boxes`` (N, 4) float32 xyxy in pixels of ``image``.
     ``position`` is the place in the epoch's order (in the split's order for evaluation), ``original`` the (height, width)
     on disk, ``scale`` and ``pad`` the letterbox: pixel = original * scale + pad, as (x, y). ``path`` is set for evaluation.
+    ``bad`` says what is wrong with pictures that could not be read: their place is grey, without objects.
     """
 
     image: np.ndarray
@@ -27,6 +28,7 @@ class Sample:
     scale: tuple[float, float] = (1.0, 1.0)
     pad: tuple[float, float] = (0.0, 0.0)
     path: str = ""
+    bad: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Batch:
     targets: Targets
     positions: tuple[int, ...]
     samples: tuple[Sample, ...] = ()  # without pixels; only evaluation fills it
+    bad: tuple[str, ...] = ()  # of all samples
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,7 +77,8 @@ class Batch:
     def slice(self, start: int, stop: int) -> Batch:
         inside = (self.targets.image >= start) & (self.targets.image < stop)
         targets = Targets(self.targets.image[inside] - start, self.targets.classes[inside], self.targets.boxes[inside])
-        return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop])
+        bad = () if start else self.bad  # of which sample is not known; once is enough
+        return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop], bad)
 
 
 def regroup(batches: Sequence[Batch], size: int) -> list[Batch]:
@@ -112,6 +116,7 @@ def join(parts: Sequence[Batch]) -> Batch:
         ),
         tuple(position for p in parts for position in p.positions),
         tuple(sample for p in parts for sample in p.samples),
+        tuple(each for p in parts for each in p.bad),
     )
 
 
@@ -144,4 +149,5 @@ def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
         torch.from_numpy(np.concatenate([s.boxes for s in samples]).reshape(-1, 4).astype(np.float32)),
     )
     kept = tuple(replace(s, image=np.empty((0, 0, 3), np.uint8)) for s in samples) if keep_samples else ()
-    return Batch(torch.from_numpy(images).permute(0, 3, 1, 2), targets, tuple(s.position for s in samples), kept)
+    bad = tuple(each for s in samples for each in s.bad)
+    return Batch(torch.from_numpy(images).permute(0, 3, 1, 2), targets, tuple(s.position for s in samples), kept, bad)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import shutil
 import time
 import traceback
 from dataclasses import replace
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+from visiontrain.batch import join, regroup
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import loader as loading
 from visiontrain.data import pixels
@@ -100,7 +103,14 @@ def shades(sample):
 
 
 def test_the_last_epochs_see_single_pictures(index):
-    plain = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "close_mosaic": 2, "mixup": 1.0}
+    plain = {
+        "hsv_h": 0.0,
+        "hsv_s": 0.0,
+        "hsv_v": 0.0,
+        "close_mosaic": 2,
+        "mixup": 1.0,
+        "albumentations": Pipeline("none"),
+    }
     samples = samples_of(index, epochs=4, **plain)
     assert all(shades(samples[epoch, p]) == 1 for epoch in (2, 3) for p in range(N))
     assert sum(shades(samples[1, p]) > 1 for p in range(N)) > 3
@@ -154,9 +164,67 @@ def test_an_error_arrives_with_its_own_words(tmp_path, workers):
     (tmp_path / "d.yaml").write_text("train: images\nnames: [thing]\n")
     gone = read_split(load_description(tmp_path / "d.yaml"), "train")
     path.unlink()
+    path.mkdir()  # no verdict on the picture: the machine does not let it be opened
     with pytest.raises(DataError) as caught:
         list(training_loader(samples_of(gone), [[(0, 0)]], workers=workers))
-    assert str(caught.value) == f"{path}: cannot be opened: No such file or directory"
+    assert str(caught.value) == f"{path}: cannot be opened: Is a directory"
+
+
+@pytest.fixture
+def broken(index, tmp_path):
+    """The same seven pictures, three of them no longer as they were when the index was made."""
+    shutil.copytree(Path(index.path(0)).parents[1], tmp_path / "broken")
+    mine = read_split(load_description(tmp_path / "broken/data.yaml"), "train")
+    Path(mine.path(0)).unlink()
+    Path(mine.path(3)).write_bytes(Path(mine.path(3)).read_bytes()[:-30])
+    cv2.imwrite(mine.path(5), np.zeros((30, 20, 3), np.uint8))  # of another size
+    return mine
+
+
+SAID = {0: "0.png: cannot be opened: No such file", 3: "cannot decode as PNG", 5: "20 x 30 pixels now, and 60 x 75"}
+
+
+def test_a_picture_that_went_bad_leaves_its_place_grey(index, broken):
+    """IMG-08: nothing else of the sample changes, and neither does any other sample."""
+    plain = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "albumentations": Pipeline("none")}
+    quiet = {**plain, "mosaic": 0.0}
+    for settings in (plain, quiet):
+        whole, partly = samples_of(index, **settings), samples_of(broken, **settings)
+        order = permutation(0, 2, N)
+        for position in range(N):
+            one, two = whole[2, position], partly[2, position]
+            if not two.bad:
+                assert same(one, two)
+                continue
+            differ = (one.image != two.image).any(axis=2)
+            assert (two.image[differ] == 114).all() and len(two.boxes) <= len(one.boxes)
+            if settings is quiet:
+                assert SAID[int(order[position])] in two.bad[0] and not len(two.boxes) and (two.image == 114).all()
+    assert {int(order[p]) for p in range(N) if partly[2, p].bad} == set(SAID)
+
+
+def test_in_validation_it_is_grey_and_has_no_objects(broken):
+    samples = EvalSet(broken, 96)
+    for i in range(N):
+        sample = samples[i]
+        if sample.position in SAID:
+            assert SAID[sample.position] in sample.bad[0] and (sample.image == 114).all() and not len(sample.boxes)
+        else:
+            assert not sample.bad and len(sample.boxes) == 1
+        assert sample.original == broken.size(sample.position)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_bad_is_told_with_the_batch(broken, workers):
+    keys = list(WindowSampler([(0, N)], 3, 2))
+    batches = list(training_loader(samples_of(broken, mosaic=0.0), keys, workers=workers))
+    assert len({each for batch in batches for each in batch.bad}) == len(SAID)
+    assert regroup(batches, 2)[0].bad == batches[0].bad
+    joined = join(batches)
+    assert joined.bad == tuple(each for batch in batches for each in batch.bad)
+    assert sum((piece.bad for piece in joined.split(2)), ()) == joined.bad
+    ours = [sample.bad for batch in evaluation_loader(EvalSet(broken, 96), 3, workers) for sample in batch.samples]
+    assert sum(map(bool, ours)) == len(SAID)
 
 
 def test_evaluation_can_be_repeated_and_covers_the_split_once(index):

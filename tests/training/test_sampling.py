@@ -32,7 +32,7 @@ def settings(tiny, tmp_path):
     return {
         "data": str(tiny), "project": str(tmp_path / "runs"), "device": "cpu", "workers": 0, "epochs": 2, "batch": 2,
         "nbs": 4, "norm": "batch", "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 1, "plots": False,
-        "fraction": 0.8, "balance": "images", "class_weights": "sun:2", "multi_scale": 0.5, "rect": True,
+        "fraction": 0.8, "balance": "images", "balance_threshold": 0.9, "class_weights": "sun:2", "multi_scale": 0.5, "rect": True,
     }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_a_run_with_all_of_it_is_resumed_inside_an_epoch_bit_for_bit(settings):
     hook.remove()
     assert len(set(shapes)) > 1 and all(shapes[i] == shapes[i + 1] for i in range(0, 4, 2))  # one size for a window
     with pytest.raises(Interrupted):
-        go({**settings, "name": "cut", "val": False}, interrupt_in_window(3))
+        go({**settings, "name": "cut", "val": False}, interrupt_in_window(4))
     last = whole.folder.parent / "cut" / "weights" / "last.pt"
     assert read_checkpoint(last)["state"]["position"] > 0
     with pytest.raises(ConfigError, match="windows of 4"):
@@ -70,7 +70,7 @@ def test_a_run_with_all_of_it_is_resumed_inside_an_epoch_bit_for_bit(settings):
 def test_resumed_with_the_same_batch_it_is_the_same_run(settings):
     whole = go({**settings, "name": "whole", "val": False})
     with pytest.raises(Interrupted):
-        go({**settings, "name": "cut", "val": False}, interrupt_in_window(3))
+        go({**settings, "name": "cut", "val": False}, interrupt_in_window(4))
     last = whole.folder.parent / "cut" / "weights" / "last.pt"
     go({"resume": str(last)})
     assert_same_state(whole.folder / "weights" / "last.pt", last)
@@ -78,6 +78,7 @@ def test_resumed_with_the_same_batch_it_is_the_same_run(settings):
 
 def test_val_scores_what_was_trained_on(settings, tmp_path, capsys):
     common = {**settings, "epochs": 1, "rect": False, "multi_scale": 0, "balance": "none", "class_weights": "none"}
+    del common["balance_threshold"]
     for choice, names in (({"classes": "sea"}, ["sun", "sea"]), ({"single_cls": True}, ["item"])):
         run = go({**common, **choice, "name": "-".join(choice)})
         best = run.folder / "weights" / "best.pt"

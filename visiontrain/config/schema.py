@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from visiontrain.config.image_size import STRIDE, ImageSize
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting, written
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
@@ -79,11 +80,15 @@ class _Checked:
             raise ConfigError("\n".join(found))
 
     def leaves(self) -> dict[str, Any]:
-        """The settings flat by the names the user knows: for args.yaml, run.json and the checkpoint."""
+        """The settings flat by the names the user knows, as plain values: for args.yaml, run.json and the checkpoint."""
+        return {name: written(value) for name, value in self.values().items()}
+
+    def values(self) -> dict[str, Any]:
+        """The same as they are."""
         holders = {
             leaf.name: getattr(self, leaf.path) if leaf.path else self for leaf in leaves_of(type(self)).values()
         }
-        return {name: written(getattr(holder, name)) for name, holder in holders.items()}
+        return {name: getattr(holder, name) for name, holder in holders.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +143,11 @@ class AugmentConfig(_Checked):
         "near",
         "the other pictures of a mosaic: near, of those dealt a little earlier, which are in memory still; any, of all",
         choices=("near", "any"),
+    )
+    albumentations: Pipeline = setting(
+        Pipeline(),
+        "a .yaml file of albumentations transforms, in Python a Compose; default: blur, median blur, grey and CLAHE of 1 % "
+        "of the pictures each; or none",
     )
 
 
@@ -485,6 +495,9 @@ def check(settings: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], di
             continue
         try:
             read_value = read(leaves[name], value)
+        except ConfigError as error:
+            wrong[name] = str(error)
+            continue
         except ValueError as error:
             wrong[name] = f"takes {error} ({leaves[name].help})"
             continue

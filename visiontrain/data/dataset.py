@@ -95,8 +95,7 @@ class TrainSet:
     def __getitem__(self, key: tuple[int, int] | Key) -> Sample:
         """The sample at (epoch, position), both from 0, of ``imgsz``; at a key of ``keys``, of the size of its window.
 
-        Raises:
-            DataError: a picture that was readable when the index was made is not any more.
+        Where a picture that was readable when the index was made is not any more, its place is grey.
         """
         epoch, position, *size = key
         order = self.order(epoch)
@@ -119,6 +118,7 @@ class TrainSet:
             position=position,
             original=self.index.size(draft.index),
             path=self.index.path(draft.index),
+            bad=tuple(context.bad),
         )
 
     def path(self, key: tuple[int, int] | Key) -> str:
@@ -160,22 +160,22 @@ class EvalSet:
         return self.index.path(int(self._order[i]))
 
     def __getitem__(self, i: int) -> Sample:
-        """The i-th sample; its ``position`` is its number in the split.
-
-        Raises:
-            DataError: a picture that was readable when the index was made is not any more.
-        """
+        """The i-th sample; its ``position`` is its number in the split; grey, without objects, where it cannot be read."""
         number = int(self._order[i])
         path = self.index.path(number)
-        image, scale, pad = pictures_io.letterbox(pictures_io.read(path), self.imgsz, self.stride)
-        boxes = self.index.pixel_boxes(number) * np.tile(scale, 2) + np.tile(pad, 2)
+        picture, bad = pictures_io.read_or_grey(path, self.index.size(number))
+        image, scale, pad = pictures_io.letterbox(picture, self.imgsz, self.stride)
+        boxes, classes = self.index.pixel_boxes(number), self.index.classes(number)
+        if bad:
+            boxes, classes = boxes[:0], classes[:0]
         return Sample(
             image=image,
-            classes=self.index.classes(number).astype(np.int64),
-            boxes=boxes.astype(np.float32),
+            classes=classes.astype(np.int64),
+            boxes=(boxes * np.tile(scale, 2) + np.tile(pad, 2)).astype(np.float32),
             position=number,
             original=self.index.size(number),
             scale=scale,
             pad=pad,
             path=path,
+            bad=bad,
         )

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from visiontrain.config.image_size import ImageSize, image_size
+from visiontrain.data.bad import BadPicture
 from visiontrain.data.header import REACH, Header, ends_early, header_of, is_whole, kind_of
 from visiontrain.errors import DataError, VisionTrainError
 
@@ -35,17 +36,6 @@ _TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda image: cv2.rotate(cv2.transpose(image), cv2.ROTATE_180),
     8: lambda image: cv2.rotate(image, cv2.ROTATE_90_COUNTERCLOCKWISE),
 }
-
-
-class BadPicture(DataError):
-    """One picture cannot be used, while others can: it is left out, named and counted. ``kind`` is that of the finding."""
-
-    def __init__(self, message: str, kind: str = "picture_unreadable") -> None:
-        super().__init__(message, kind)
-        self.kind = kind
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def is_picture(name: str) -> bool:
@@ -74,6 +64,14 @@ def read(path: str | Path, reduce: int = 1, size: tuple[int, int] | None = None)
         now = f"{image.shape[1] * reduce} x {image.shape[0] * reduce}" + (" or a little less" if reduce > 1 else "")
         raise BadPicture(f"{path}: {now} pixels now, and {size[1]} x {size[0]} when its labels were read")
     return image
+
+
+def read_or_grey(path: str | Path, size: tuple[int, int]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """A picture as ``read`` gives it, and nothing; or grey of that (height, width), and what is wrong with it."""
+    try:
+        return read(path, size=size), ()
+    except BadPicture as error:
+        return np.full((*size, 3), GREY, np.uint8), (str(error),)
 
 
 def probe(path: str | Path) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from visiontrain.data import image
+from visiontrain.data.bad import BadPicture
 from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
 
@@ -35,13 +36,12 @@ class Pixels:
         self._bytes = 0
 
     def begin(self, number: int) -> None:
-        """Have a picture that a sample is about, and that later ones will draw from.
-
-        Raises:
-            DataError: it was readable when the index was made and is not any more.
-        """
+        """Have a picture that a sample is about, and that later ones will draw from; where it is bad, drawing it tells."""
         if self.cache is None:
-            picture = self[number]
+            try:
+                picture = self[number]
+            except BadPicture:
+                return
             for kept in (self._own, self._guests):
                 kept.pop(number, None)
             self._own[number] = picture
@@ -50,7 +50,7 @@ class Pixels:
         """The pixels of a picture.
 
         Raises:
-            DataError: it was readable when the index was made and is not any more.
+            BadPicture: it was readable when the index was made and is not any more.
         """
         if self.cache is not None:
             picture = self.cache.get(number)

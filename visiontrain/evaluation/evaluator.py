@@ -15,6 +15,7 @@ from torch import nn
 
 from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
+from visiontrain.data.bad import refuse_many
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.errors import ConfigError, DataError, OutOfMemory
 from visiontrain.evaluation.curves import Confidence, confusion, judged, over_confidence
@@ -220,6 +221,11 @@ class _Run:
         self.capped += found.capped
         self.non_finite += found.non_finite
 
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """What is wrong with pictures that could not be read."""
+        return tuple(each for sample in self.samples for each in sample.bad)
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         began = perf_counter()
@@ -299,10 +305,21 @@ def _objects(sample: Sample, boxes: np.ndarray, classes: np.ndarray) -> Objects:
     return Objects(np.full(len(rows), sample.position), corners, np.asarray(classes, np.int64), np.ones(len(rows)))
 
 
+def _readable(run: _Run) -> list[Sample]:
+    """The samples to score, in order: a picture that could not be read counts neither for nor against the model.
+
+    Raises:
+        DataError: too many could not.
+    """
+    refuse_many(run.bad, len(run.samples))
+    return sorted((sample for sample in run.samples if not sample.bad), key=lambda s: s.position)
+
+
 def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringConfig) -> Evaluation:
     with run.stage("scoring"):
-        samples = sorted(run.samples, key=lambda s: s.position)
+        samples = _readable(run)
         (truth, ignored), found = _truth(index, samples), Objects.join([objects for _, objects in run.found])
+        found = found.where(np.isin(found.image, [s.position for s in samples])) if run.bad else found
         precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det, ignored)
         counted = judged(truth, found, ignored)
         sweep = over_confidence(truth, counted, len(names))
@@ -371,6 +388,8 @@ def _notices(run: _Run, truth: Objects, scoring: ScoringConfig) -> Iterator[str]
             f"{(crowds > scoring.max_det).sum()} images have more than max_det={scoring.max_det} objects, "
             f"up to {crowds.max()}: those beyond cannot be found; max_det={crowds.max()} lets them count"
         )
+    if run.bad:
+        yield f"{len(run.bad)} pictures cannot be read any more and are in no score, for example {run.bad[0]}"
     if run.capped:
         yield f"{run.capped} weakest candidates were left out before NMS (30000 per image stay); a higher conf avoids it"
     if run.non_finite:

@@ -19,7 +19,7 @@ SHOWN_FROM = 0.25  # confidence
 def labels_and_predictions(index: Index, found: Objects) -> Iterator[Pictures]:
     """The first pictures of a split twice: with what is there, and with what was found at confidence 0.25."""
     shown = range(min(len(index), MOST_IMAGES))
-    images = tuple(image.read(index.path(i)) for i in shown)
+    images = tuple(image.read_or_grey(index.path(i), index.size(i))[0] for i in shown)
     captions = tuple(Path(index.path(i)).name for i in shown)
     rows = [(found.image == i) & (found.scores >= SHOWN_FROM) for i in shown]
     yield Pictures(

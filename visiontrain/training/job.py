@@ -48,6 +48,7 @@ class Job:
     clock: float = field(default_factory=time.monotonic)
     training_seconds: float = 0.0  # of the open epoch, in this process
     trained_images: int = 0
+    unreadable: dict[str, None] = field(default_factory=dict)  # what is wrong with pictures, each once, in order
 
     @property
     def last(self) -> Path:

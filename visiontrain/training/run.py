@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
+from visiontrain.data.augment import album
 from visiontrain.data.dataset import EvalSet, Key
 from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, open_index
@@ -166,6 +167,7 @@ def folder_of(config: TrainConfig, resumed: Resumed | None, ranks: Ranks) -> Pat
 def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: Index, resumed: Resumed | None) -> Setup:
     """Decide all that follows from settings and data; the folder is still to come, nothing is written."""
     auto = None
+    album.try_out(config.augment.albumentations, config.imgsz)
     if config.batch == AUTO:
         model = partial(model_with, config, train_index.names, normalisation_of(config, ranks=ranks.size).norm)
         auto = find_batch(config, train_index, ranks, model, deterministic=is_deterministic(config, ranks))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from visiontrain.data.augment import album
 from visiontrain.data.balance import balance_sentence, class_weights, repeat_factors, weights_sentence
 from visiontrain.data.description import load_description
 from visiontrain.data.kept import why_not_kept
@@ -63,6 +64,8 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
 def drawing(setup: Setup) -> Iterator[str]:
     """How often pictures are drawn and what their boxes weigh, where that is not all the same."""
     sampling, index = setup.config.sampling, setup.train
+    if told := album.try_out(setup.config.augment.albumentations, setup.config.imgsz):
+        yield told
     if sampling.balance != "none":
         yield balance_sentence(repeat_factors(index, sampling.balance, sampling.balance_threshold), sampling.balance)
     if weights := class_weights(index, sampling.class_weights):
@@ -84,9 +87,10 @@ def sizes_sentence(setup: Setup) -> str:
             *([f"multi_scale: {sampling.multi_scale:g} larger or smaller at the most"] if sampling.multi_scale else []),
         ]
     )
+    low, high = min(sizes, key=math.prod), max(sizes, key=math.prod)
     return (
-        f"Each window has a size of its own ({why}): in the last epoch {counted(len(set(sizes)), 'size')} from"
-        f" {min(sizes, key=math.prod)} to {max(sizes, key=math.prod)}, {share:.0%} of the pixels of imgsz={config.imgsz}."
+        f"Each window has a size of its own ({why}): in the last epoch {counted(len(set(sizes)), 'size')} from {low}"
+        f" to {high}, {share:.0%} of the pixels of imgsz={config.imgsz}."
     )
 
 

@@ -13,6 +13,7 @@ from visiontrain.errors import OutOfMemory, RankLost, TrainingStopped
 from visiontrain.memory import NoRoom, attempt, release
 from visiontrain.nn.norm import running_statistics
 from visiontrain.record.events import FactsChanged, MicroBatchDone, Notice, WindowClosed
+from visiontrain.training import unreadable
 from visiontrain.training.checkpoint import save_training
 from visiontrain.training.interrupt import Stop
 from visiontrain.training.job import Job
@@ -77,6 +78,7 @@ def train_window(job: Job, micro_batches: Sequence[Batch], window: tuple[int, in
         job.record(_window_closed(job, sums, update, lr, momentum, decay, scale, time.monotonic() - started))
         if not again:
             state.ledger.close(sums.positions, APPLIED if update.applied else f"skipped: {update.reason}")
+            unreadable.mind(job, sums.bad)
             return _mind_skips(job, sums, update)
 
 

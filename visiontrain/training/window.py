@@ -39,7 +39,8 @@ class WindowSums:
     ``positions`` are those of all images, in order; ``micro_batches`` are those of the rank that had most, ``passes`` all
     forward passes. ``share`` is this rank's part of the images. ``reduced``: the gradients are those of all ranks already
     (reduce=ddp); else each rank holds its own, and of the trainable parameters those numbered in ``touched`` have one on
-    some rank. ``behind``: forward passes that this rank had fewer than the one that had most.
+    some rank. ``behind``: forward passes that this rank had fewer than the one that had most. ``bad``: what is wrong with
+    pictures that could not be read.
     """
 
     totals: dict[str, float]
@@ -55,6 +56,7 @@ class WindowSums:
     behind: int = 0
     reduced: bool = True
     touched: frozenset[int] = frozenset()
+    bad: tuple[str, ...] = ()
 
     @property
     def finite(self) -> bool:
@@ -92,6 +94,7 @@ class _Part:
     no_room: str = ""
     stop: bool = False
     largest: int = 0
+    bad: tuple[str, ...] = ()
 
 
 def accumulate_window(
@@ -176,6 +179,7 @@ def accumulate_window(
             targets=sum(len(batch.targets) for batch in micro_batches),
             passes=len(micro_batches),
             touched=_touched(model) if ranks.size > 1 and not overlap else frozenset(),
+            bad=tuple(each for batch in micro_batches for each in batch.bad),
         )
     return _together(ranks.gather(part), ranks.rank, overlap)
 
@@ -205,6 +209,7 @@ def _together(parts: Sequence[_Part], rank: int, reduced: bool) -> WindowSums:
         behind=max(part.passes for part in parts) - parts[rank].passes,
         reduced=reduced or len(parts) == 1,
         touched=frozenset().union(*(part.touched for part in parts)),
+        bad=tuple(each for part in parts for each in part.bad),
     )
 
 

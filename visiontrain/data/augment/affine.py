@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from visiontrain.data.augment.draft import Context, Draft
+from visiontrain.data.augment.extent import visible_extents
 from visiontrain.data.augment.paint import paint, seen_part
+from visiontrain.data.bad import BadPicture
 from visiontrain.data.image import GREY
 
 SMALLEST = 2.0  # pixels: a box must be wider and higher than this
@@ -24,7 +26,11 @@ def place(draft: Draft, context: Context) -> Draft:
     drawn, seen, boxes, classes = [], [], [], []
     for tile in draft.tiles:
         part = seen_part(tile, draft.canvas)
-        forward = paint(image, tile, part, matrix, context.pictures)
+        try:
+            forward = paint(image, tile, part, matrix, context.pictures)
+        except BadPicture as error:  # its place stays grey
+            context.bad.append(str(error))
+            continue
         if forward is not None:
             drawn.append(forward)
             seen.append(part)
@@ -70,7 +76,7 @@ def clip_boxes(boxes: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Carry boxes to the output by their corners and keep those of which enough is seen.
+    """Carry boxes to the output and keep those of which enough is seen: the box around what is seen of each.
 
     Args:
         boxes: (N, 4) xyxy, fractions of a picture.
@@ -86,7 +92,10 @@ def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) ->
     ahead = moved[..., 2] > 1e-6  # all 1 without perspective
     moved = moved[..., :2] / np.where(ahead, moved[..., 2], 1)[..., None]
     height, width = size
-    result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (width, height, width, height))
+    if forward[:, (0, 1, 2, 2), (1, 0, 0, 1)].any():
+        result = visible_extents(moved, size)
+    else:
+        result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (width, height, width, height))
     before = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     before = before * abs(forward[:, 0, 0] * forward[:, 1, 1] - forward[:, 0, 1] * forward[:, 1, 0])
     sides = result[:, 2:] - result[:, :2]

@@ -52,7 +52,7 @@ class Context:
     """Of one sample: its random numbers, the settings, the ``size`` of the result, and more pictures.
 
     ``pick`` draws with ``rng`` the number of another picture; ``closed`` is true in the last epochs, which see single
-    pictures.
+    pictures. ``bad`` takes what is wrong with pictures that cannot be read.
     """
 
     rng: np.random.Generator
@@ -61,3 +61,4 @@ class Context:
     pictures: Pixels
     pick: Callable[[], int]
     closed: bool = False
+    bad: list[str] = field(default_factory=list)

@@ -150,6 +150,7 @@ NOTHING_YET: dict[str, Any] = {
     "clipped": 0,
     "skipped": {},
     "shrinks": [],
+    "unreadable": [],
     "positions": {},
     "resumes": [],
     "seconds": 0.0,
