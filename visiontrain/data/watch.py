@@ -10,7 +10,6 @@ taken: ``cp -p`` and ``touch -r`` restore the one that people see, and not the o
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import time
 from array import array
@@ -57,11 +56,11 @@ def stamps(
         newest[place] = max(newest.get(place, 0), latest)
         if on_progress:
             on_progress(count, total)
-    limit = math.inf if settled_before is None else settled_before - SETTLED
-    return {
-        place: hashlib.blake2b(b"".join(some), digest_size=12).hexdigest() if newest[place] <= limit else ""
-        for place, some in digests.items()
-    }
+    whole = {place: hashlib.blake2b(b"".join(some), digest_size=12).hexdigest() for place, some in digests.items()}
+    if settled_before is None:
+        return whole
+    limit = settled_before - SETTLED
+    return {place: stamp if max(newest[place], _changed(place)) <= limit else "" for place, stamp in whole.items()}
 
 
 def _parts(place: str) -> list[Part]:
@@ -74,25 +73,24 @@ def _parts(place: str) -> list[Part]:
 
 
 def _stamp(part: Part) -> tuple[bytes, int]:
-    """(digest, newest time) of some names of a folder; its own time counts as one of theirs, and is not in the digest."""
+    """(digest, newest time) of some names of a folder."""
     place, names = part
-    numbers, newest = array("q"), _changed(place)
-    for name in names:
-        if name and not name.lower().endswith(_ENDINGS):
-            continue
+    start = f"{place}{os.sep}"
+    numbers = array("q")
+    for path in [start + name if name else place for name in names if not name or name.lower().endswith(_ENDINGS)]:
         try:
-            found = os.stat(f"{place}{os.sep}{name}" if name else place)
+            found = os.stat(path)
         except OSError:  # a link to nowhere
             numbers.extend((-1, -1, -1))
-            continue
-        numbers.extend((found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-        newest = max(newest, found.st_ctime_ns)
+        else:
+            numbers.extend((found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     digest = hashlib.blake2b(b"\0".join(map(os.fsencode, names)) + b"\0\0", digest_size=16)
     digest.update(numbers.tobytes())
-    return digest.digest(), newest
+    return digest.digest(), max(numbers[2::3], default=0)
 
 
 def _changed(place: str) -> int:
+    """When a name in a folder came or went last."""
     try:
         return os.stat(place).st_ctime_ns
     except OSError:
