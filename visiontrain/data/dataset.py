@@ -92,6 +92,7 @@ class TrainSet:
             position=position,
             original=self.index.size(draft.index),
             path=self.index.path(draft.index),
+            drawing=draft.drawing,
         )
 
     def path(self, key: tuple[int, int]) -> str:
