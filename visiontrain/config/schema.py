@@ -144,6 +144,11 @@ class AugmentConfig(_Checked):
         "the other pictures of a mosaic: near, of those dealt a little earlier, which are in memory still; any, of all",
         choices=("near", "any"),
     )
+    augment_device: str = setting(
+        "cpu",
+        "who paints the samples: cpu, the loader processes; gpu, the device that trains, which must be a GPU",
+        choices=("cpu", "gpu"),
+    )
     albumentations: Pipeline = setting(
         Pipeline(),
         "a .yaml file of albumentations transforms, in Python a Compose; default: blur, median blur, grey and CLAHE of 1 % "
