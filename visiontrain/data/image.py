@@ -18,7 +18,7 @@ from visiontrain.errors import DataError, VisionTrainError
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 GREY = 114  # what surrounds a picture, in every channel
-MOST_PIXELS = 1 << 28  # 16384 x 16384: 0.8 GB once decoded, twice that on the way there from 16 bits a channel
+MOST_PIXELS = 1 << 28  # 16384 x 16384: 0.8 GB decoded, twice that and the file while it is decoded
 _COLOUR = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,

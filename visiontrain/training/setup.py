@@ -9,6 +9,7 @@ import torch
 
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
+from visiontrain.data.bad import refuse_mostly_bad
 from visiontrain.data.balance import class_weights
 from visiontrain.data.cache import Cache
 from visiontrain.data.dataset import TrainSet
@@ -90,7 +91,12 @@ class Setup:
 
 
 def chosen(config: TrainConfig, index: Index, description: Description) -> Index:
-    """What of a split the settings leave; fraction is of the training pictures alone."""
+    """What of a split the settings leave; fraction is of the training pictures alone.
+
+    Raises:
+        DataError: more pictures are bad than can be used.
+    """
+    refuse_mostly_bad(index.findings, len(index), f"{description.file}, {index.split}")
     sampling = config.sampling
     fraction = sampling.fraction if index.split == "train" else 1.0
     return select(index, description.root, fraction, sampling.classes, sampling.single_cls)
