@@ -109,8 +109,8 @@ def test_memory_is_planned_for_the_largest_window(tiny, monkeypatch):
     """batch=auto and the preflight look at the largest size that rect and multi_scale give; the BatchNorm check at the smallest."""
     index = read_split(load_description(tiny), "train")
     values = {"data": str(tiny), "imgsz": "64,96", "multi_scale": 0.5, "batch": 4}
-    for more, largest in (({}, (96, 160)), ({"rect": True}, (96, 96)), ({"multi_scale": 0}, (64, 96))):
-        config = build(TrainConfig, {**values, **more})  # pictures are square; 96 * 1.5 = 144 is nearest to 128 and 160
+    for more, largest in (({}, (96, 128)), ({"rect": True}, (96, 96)), ({"multi_scale": 0}, (64, 96))):
+        config = build(TrainConfig, {**values, **more})  # the pictures are square
         tried = at_largest(config, index)
         assert tried.imgsz == largest and not tried.sampling.rect and not tried.sampling.multi_scale
         sizes = []
