@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -175,6 +176,14 @@ def test_a_picture_in_two_files_has_the_boxes_of_both(split, tmp_path):
     (tmp_path / "more.json").write_text(json.dumps(content([20, 20, 5, 5])))
     index = split(content([1, 1, 5, 5]), "train: [train.json, more.json]\nnames: [cat, dog]\n")
     assert len(index) == 1 and index.targets == 2
+
+
+def test_each_picture_has_its_own_annotations_whatever_the_order_of_the_file(split):
+    names = ("b.png", "a.png", "c.png")
+    rows = [{"bbox": [n, n, 9, 9], "image_id": 100 + image} for n, image in enumerate((2, 0, 1, 0, 2), 1)]
+    index = split(content(*rows, pictures=names), names=names)
+    lefts = {Path(index.path(i)).name: index.pixel_boxes(i)[:, 0].round(3).tolist() for i in range(3)}
+    assert lefts == {"a.png": [3], "b.png": [2, 4], "c.png": [1, 5]}
 
 
 def test_annotations_of_pictures_that_are_not_there_are_counted(split, tmp_path):
