@@ -116,13 +116,15 @@ def test_no_usable_annotation_is_an_error(split):
 
 def test_crowd_is_kept_apart_and_counted(split):
     rows = ({"bbox": [1, 1, 9, 9], "iscrowd": 1}, {"bbox": [2, 2, 9, 9], "ignore": 1, "category_id": 7}, [20, 20, 9, 9])
-    index = split(content(*rows))
-    assert index.targets == 1
+    last = {"bbox": [3, 3, 9, 9], "iscrowd": 1, "image_id": 102}
+    names = ("0.png", "1.png", "2.png")
+    index = split(content(*rows, last, pictures=names), names=names)
+    assert index.targets == 1 and [len(index.ignored(i)[1]) for i in range(3)] == [2, 0, 1]
     boxes, classes = index.ignored(0)
     np.testing.assert_allclose(boxes[:, 2:] * (WIDTH, HEIGHT), [[9, 9], [9, 9]], rtol=1e-6)
     assert classes.tolist() == [0, 1]
     (finding,) = index.findings
-    assert finding.kind == "ignored" and finding.message.startswith("2 crowd boxes of train are left out")
+    assert finding.kind == "ignored" and finding.message.startswith("3 crowd boxes of train are left out")
 
 
 def test_an_outline_without_a_box_becomes_its_box_and_outlines_of_one_box_are_two(split):
