@@ -27,6 +27,12 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_tests(tmp_path_factory) -> None:
+    """Tests leave the user's cache alone, also those that train; children inherit it."""
+    os.environ["VISIONTRAIN_CACHE"] = str(tmp_path_factory.mktemp("user-cache"))
+
+
 @pytest.fixture
 def user_cache(tmp_path, monkeypatch) -> Path:
     """A fresh user cache for one test."""

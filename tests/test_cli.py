@@ -149,7 +149,7 @@ def test_plan_reaches_past_this_machine(capsys):
     assert "(ddp, reduce=auto: a window is one micro-batch)" in said[3]
     assert "12.6 MB of gradient and 84736 bytes of BatchNorm's statistics over the ranks" in said[4]
     assert "at 80 classes, which is assumed" in said[4] and "25.4 MB, 2 x 511/512 of it. Computed" in said[4]
-    assert "takes 23.3 GB in each rank" in said[5]
+    assert "takes 23.3 GB, once on the host that reads it" in said[5]
 
 
 def test_plan_asks_data_and_checkpoint_what_they_know(tmp_path, tiny, user_cache, capsys):

@@ -22,10 +22,11 @@ import numpy as np
 
 from visiontrain.data.description import Description, load_description
 from visiontrain.data.formats import FORMATS
-from visiontrain.data.index import Index, Scan, Scanned, index_of, read_split
+from visiontrain.data.index import Index, index_of, read_split
 from visiontrain.data.index_size import PER_IMAGE, PER_OBJECT
 from visiontrain.data.labels import Labels
 from visiontrain.data.sampler import LISTED, permutation
+from visiontrain.data.scan import Scan, Scanned
 from visiontrain.errors import ConfigError
 from visiontrain.training.footprint import OBJECTS_PER_IMAGE
 
@@ -125,10 +126,15 @@ def order() -> None:
 
 
 def clocked(work: Callable[[], Any]) -> tuple[Any, float]:
-    """A result and the processor time of all threads that it took, seconds."""
-    began = time.process_time()
+    """A result and the processor time that it took, of all threads and of the processes that it started and ended, seconds."""
+    began = processor()
     result = work()
-    return result, max(time.process_time() - began, 1e-9)
+    return result, max(processor() - began, 1e-9)
+
+
+def processor() -> float:
+    """Processor time so far, seconds."""
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def resident() -> int:

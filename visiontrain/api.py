@@ -220,6 +220,11 @@ def _ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
 
         settings = resume(config).config
     devices = devices_of(settings.device)
+    if len(devices) > 1 and config.augment.albumentations.live is not None:
+        raise ConfigError(
+            "albumentations: this pipeline cannot be written down, so the ranks of several devices cannot be given it: "
+            f"{config.augment.albumentations}"
+        )
     if len(devices) > 1:
         return devices, settings.max_restarts
     if "max_restarts" in config.given and config.max_restarts:

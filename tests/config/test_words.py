@@ -29,6 +29,12 @@ OWN = {
     "resume": ["true", "", "runs/my run/weights/last.pt"],
     "imgsz": [32, 640, [384, 640], (640, 384), "96,64", "[32, 64]"],
     "save_period": [-1, 1],
+    "albumentations": [
+        "default",
+        "none",
+        '{"transforms": [{"Blur": {"p": 0.1}, "at": "it is here"}]}',
+        [{"Blur": None}],
+    ],
     "classes": ["", "0,2", "cat", [0, "dog"], 3, "all"],
     "class_weights": ["none", "boxes", "cat:2,dog:0.5", {"cat": 2, "1": 0.5}, ["cat:1e-3", "a b:.5"]],
 }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from visiontrain.config.image_size import ImageSize
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.augment.affine import move_boxes
@@ -23,7 +24,7 @@ from visiontrain.data.pixels import Pixels
 
 PLAIN = AugmentConfig(
     hsv_h=0, hsv_s=0, hsv_v=0, degrees=0, translate=0, scale=0, shear=0, perspective=0, flipud=0, fliplr=0, mosaic=0,
-    mixup=0, close_mosaic=0,
+    mixup=0, close_mosaic=0, albumentations=Pipeline("none"),
 )  # fmt: skip
 # Odd and even sides, wide and high, larger and smaller than the samples, JPEG (decoded in part) and PNG.
 PICTURES = [(240, 320, "jpg"), (151, 227, "jpg"), (233, 97, "png"), (350, 450, "png"), (601, 803, "jpg")]

@@ -18,7 +18,8 @@ from visiontrain.data import convert as module
 from visiontrain.data.convert import convert
 from visiontrain.data.description import load_description
 from visiontrain.data.formats import FORMATS
-from visiontrain.data.index import read_split, scan_split
+from visiontrain.data.index import read_split
+from visiontrain.data.scan import scan_split
 from visiontrain.errors import ConfigError, DataError
 
 WAYS = [(a, b) for a in FORMATS for b in FORMATS]

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from visiontrain.batch import join, regroup
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import loader as loading
 from visiontrain.data import pixels
@@ -102,7 +103,14 @@ def shades(sample):
 
 
 def test_the_last_epochs_see_single_pictures(index):
-    plain = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "close_mosaic": 2, "mixup": 1.0}
+    plain = {
+        "hsv_h": 0.0,
+        "hsv_s": 0.0,
+        "hsv_v": 0.0,
+        "close_mosaic": 2,
+        "mixup": 1.0,
+        "albumentations": Pipeline("none"),
+    }
     samples = samples_of(index, epochs=4, **plain)
     assert all(shades(samples[epoch, p]) == 1 for epoch in (2, 3) for p in range(N))
     assert sum(shades(samples[1, p]) > 1 for p in range(N)) > 3
@@ -178,7 +186,7 @@ SAID = {0: "0.png: cannot be opened: No such file", 3: "cannot decode as PNG", 5
 
 def test_a_picture_that_went_bad_leaves_its_place_grey(index, broken):
     """IMG-08: nothing else of the sample changes, and neither does any other sample."""
-    plain = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0}
+    plain = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "albumentations": Pipeline("none")}
     quiet = {**plain, "mosaic": 0.0}
     for settings in (plain, quiet):
         whole, partly = samples_of(index, **settings), samples_of(broken, **settings)

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from visiontrain.config.image_size import ImageSize, image_size
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 
-STILL = AugmentConfig(hsv_h=0, hsv_s=0, hsv_v=0, translate=0, scale=0, fliplr=0, mosaic=0, close_mosaic=0)
+STILL = AugmentConfig(
+    hsv_h=0, hsv_s=0, hsv_v=0, translate=0, scale=0, fliplr=0, mosaic=0, close_mosaic=0, albumentations=Pipeline("none")
+)
 PICTURES = [(240, 320), (151, 227), (233, 97), (350, 450)]
 
 

@@ -210,9 +210,16 @@ def test_plain_folders(tmp_path, pictures, labels, more):
 
 def test_labels_without_a_picture_are_found(split, tmp_path):
     split(xml(thing(GOOD)))
-    (tmp_path / "VOC/Annotations/9.xml").write_text(xml())
+    for stem in ("8", "9"):
+        (tmp_path / f"VOC/Annotations/{stem}.xml").write_text(xml(thing(GOOD)))
+    (tmp_path / "more").mkdir()
+    cv2.imwrite(str(tmp_path / "more/8.jpg"), np.zeros((HEIGHT, WIDTH, 3), np.uint8))
+    text = "format: voc\ntrain: VOC\nval: more\ntest: gone\nannotations: VOC/Annotations\nnames: [cat]\n"
+    (tmp_path / "data.yaml").write_text(text)
     found = examine(load_description(tmp_path / "data.yaml"), 64).findings
     assert [Path(f.file).name for f in found if f.kind == "labels_without_picture"] == ["9.xml"]
+    (unusable,) = [f.message for f in found if f.kind == "split_unusable"]
+    assert "test: " in unusable and "gone' is not there" in unusable  # and the other two are looked at all the same
 
 
 def test_yolo_without_labels_points_to_the_xml(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from visiontrain.config.image_size import ImageSize
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig, SamplingConfig
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
@@ -16,7 +17,9 @@ from visiontrain.data.sampler import Orders
 from visiontrain.data.window_size import drawn_size, fitted_size, largest_size, shape_kinds
 from visiontrain.training.plan import make_plan
 
-STILL = AugmentConfig(hsv_h=0, hsv_s=0, hsv_v=0, translate=0, scale=0, fliplr=0, mosaic=0, close_mosaic=0)
+STILL = AugmentConfig(
+    hsv_h=0, hsv_s=0, hsv_v=0, translate=0, scale=0, fliplr=0, mosaic=0, close_mosaic=0, albumentations=Pipeline("none")
+)
 SHAPES = [(60, 100), (100, 60), (80, 80)] * 7 + [(40, 100)]  # 22 pictures
 N = len(SHAPES)
 
@@ -141,7 +144,9 @@ def test_rect_pads_less_and_shows_the_same_pictures(index):
 
 
 def test_with_rect_a_mosaic_is_of_pictures_of_like_shape(index):
-    samples = samples_of(index, AugmentConfig(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=1, scale=0), rect=True)
+    samples = samples_of(
+        index, AugmentConfig(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=1, scale=0, albumentations=Pipeline("none")), rect=True
+    )
     order = samples.order(0)
     for window in plan().windows(0)[:-1]:
         here = {10 * int(number) + 3 for number in order[slice(*window)]}

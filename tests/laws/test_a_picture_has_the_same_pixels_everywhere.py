@@ -10,6 +10,7 @@ import pytest
 from data.kinds import H, W, all_kinds, exif, jpeg, picture
 
 from visiontrain.checks.data import examine
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import image
 from visiontrain.data.dataset import EvalSet, TrainSet
@@ -17,6 +18,7 @@ from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 
 PLAIN = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "translate": 0.0, "scale": 0.0, "fliplr": 0.0, "mosaic": 0.0}
+PLAIN["albumentations"] = Pipeline("none")
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +104,12 @@ def test_the_kinds_differ_in_every_turn_and_order_of_colours():
     one = picture().astype(int)
     others = (one[:, ::-1], one[::-1], one[::-1, ::-1], one[..., ::-1], one[..., (1, 0, 2)])
     assert all(np.abs(one - other).mean() > 20 for other in others) and one.shape[:2] == (H, W)
+
+
+@pytest.mark.parametrize("reduce", [1, 2, 8])
+def test_an_older_opencv_gives_the_same_order_of_colours(index, monkeypatch, reduce):
+    """Newer ones decode a JPEG as RGB; others as BGR, which is turned around."""
+    newer = [image.read(index.path(i), reduce) for i in range(len(index))]
+    monkeypatch.setattr(image, "_RGB", 0)
+    for i, expected in enumerate(newer):
+        np.testing.assert_array_equal(image.read(index.path(i), reduce), expected, index.path(i))

@@ -105,7 +105,7 @@ def _silent(text: str) -> None:
 def training(config: CheckConfig) -> TrainConfig:
     """The settings of the training that is checked."""
     known = leaves_of(TrainConfig)
-    values = {name: value for name, value in config.leaves().items() if name in known}
+    values = {name: value for name, value in config.values().items() if name in known}
     return build(TrainConfig, values, frozenset(config.given & known.keys()))
 
 

@@ -12,8 +12,8 @@ from visiontrain.checks.kinds import KINDS
 from visiontrain.checks.pictures import picture_findings
 from visiontrain.config.image_size import ImageSize, image_size
 from visiontrain.data.description import Description, class_lines
-from visiontrain.data.index import Scan, Scanned, scan_split
 from visiontrain.data.labels import Finding, found_at
+from visiontrain.data.scan import Scan, Scanned, scan_split
 from visiontrain.errors import DataError
 
 SAME_OBJECT = 0.95  # IoU of two boxes of a class above which they are probably one object

@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 
 from visiontrain.data import image
-from visiontrain.data.index import Scan, Scanned
 from visiontrain.data.labels import Finding
+from visiontrain.data.scan import Scan, Scanned
 
 # Two thumbnails of 16 x 16 show nearly the same picture if brightness correlates and most gradients have one sign. Of all
 # 75,126 pairs of pictures inside bccd and coco128 one is found, a field of cells taken twice; the next come to 0.90 and 65 of

@@ -64,7 +64,8 @@ def parse_keywords(settings: type[Settings], keywords: Mapping[str, Any]) -> Set
     """
     given = _Given()
     for name, value in keywords.items():
-        given.add(name, value, f"{name}={value!r}")
+        # A pipeline of albumentations is long, and not every transform can print itself.
+        given.add(name, value, f"{name}={type(value).__name__}" if hasattr(value, "to_dict") else f"{name}={value!r}")
     return _finish(settings, given, "")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from visiontrain.config.image_size import STRIDE, ImageSize
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting, written
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
@@ -79,11 +80,15 @@ class _Checked:
             raise ConfigError("\n".join(found))
 
     def leaves(self) -> dict[str, Any]:
-        """The settings flat by the names the user knows: for args.yaml, run.json and the checkpoint."""
+        """The settings flat by the names the user knows, as plain values: for args.yaml, run.json and the checkpoint."""
+        return {name: written(value) for name, value in self.values().items()}
+
+    def values(self) -> dict[str, Any]:
+        """The same as they are."""
         holders = {
             leaf.name: getattr(self, leaf.path) if leaf.path else self for leaf in leaves_of(type(self)).values()
         }
-        return {name: written(getattr(holder, name)) for name, holder in holders.items()}
+        return {name: getattr(holder, name) for name, holder in holders.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +143,16 @@ class AugmentConfig(_Checked):
         "near",
         "the other pictures of a mosaic: near, of those dealt a little earlier, which are in memory still; any, of all",
         choices=("near", "any"),
+    )
+    augment_device: str = setting(
+        "cpu",
+        "who paints the samples: cpu, the loader processes; gpu, the device that trains, which must be a GPU",
+        choices=("cpu", "gpu"),
+    )
+    albumentations: Pipeline = setting(
+        Pipeline(),
+        "a .yaml file of albumentations transforms, in Python a Compose; default: blur, median blur, grey and CLAHE of 1 % "
+        "of the pictures each; or none",
     )
 
 
@@ -445,6 +460,8 @@ INSTEAD = {
     "img-size": "write imgsz=640",
     "lr": "write lr0=0.01",
     "learning_rate": "write lr0=0.01",
+    "augmentations": "write albumentations=mine.yaml, or give a Compose in Python",
+    "cls_pw": "write class_weights=boxes",
     "gpu": "write device=0",
     "gpus": "write device=0",
     "hyp": "write cfg=file.yaml",
@@ -485,6 +502,9 @@ def check(settings: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], di
             continue
         try:
             read_value = read(leaves[name], value)
+        except ConfigError as error:
+            wrong[name] = str(error)
+            continue
         except ValueError as error:
             wrong[name] = f"takes {error} ({leaves[name].help})"
             continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from visiontrain.config.image_size import ImageSize
+from visiontrain.config.pipeline import Pipeline, read_pipeline
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -51,7 +52,7 @@ def group(kind: type, title: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A setting as the user knows it. ``kind`` is int, float, bool, str or ImageSize; ``path`` names the group that holds it, or is ""."""
+    """A setting as the user knows it. ``kind`` is int, float, bool, str, ImageSize or Pipeline; ``path`` names the group that holds it, or is ""."""
 
     name: str
     kind: type
@@ -145,7 +146,7 @@ def one_of(choices: tuple[str, ...]) -> str:
 
 def written(value: Any) -> Any:
     """A setting's value as files hold it: plain, so that YAML, JSON and checkpoints can."""
-    return value.written if isinstance(value, ImageSize) else value
+    return value.written if isinstance(value, ImageSize | Pipeline) else value
 
 
 def show(leaf: Leaf, value: Any) -> str:
@@ -225,6 +226,7 @@ _KINDS = {
     bool: "true or false",
     str: "text",
     ImageSize: "one number, or height and width such as 384,640, each",
+    Pipeline: "a .yaml file of albumentations transforms, a Compose from Python, default or none",
 }
 _READERS: dict[type, Callable[[Leaf, Any], Any]] = {
     int: _read_int,
@@ -232,4 +234,5 @@ _READERS: dict[type, Callable[[Leaf, Any], Any]] = {
     bool: _read_bool,
     str: _read_str,
     ImageSize: _read_size,
+    Pipeline: lambda leaf, value: read_pipeline(value),
 }

@@ -70,6 +70,8 @@ def class_weights(index: Index, wanted: str) -> tuple[float, ...]:
 
 def balance_sentence(factors: np.ndarray, of: str) -> str:
     """What the plan says of it."""
+    if factors.min() == factors.max():
+        return f"balance={of}: no class has a smaller share than the threshold, so this changes nothing."
     drawn = factors / factors.sum() * len(factors)
     return (
         f"balance={of}: an epoch draws as many pictures as there are, those with rare classes up to {drawn.max():.2f} times on"

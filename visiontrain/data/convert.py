@@ -17,8 +17,8 @@ import yaml
 from visiontrain.data.description import Description
 from visiontrain.data.formats import FORMATS
 from visiontrain.data.formats.placed import Placed, write_new
-from visiontrain.data.index import Scan, scan_split, verdicts
 from visiontrain.data.labels import Finding
+from visiontrain.data.scan import Scan, scan_split, verdicts
 from visiontrain.errors import ConfigError
 
 DESCRIPTION, FINDINGS = "data.yaml", "findings.txt"

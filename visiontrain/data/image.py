@@ -25,6 +25,7 @@ _COLOUR = {
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
+_RGB = getattr(cv2, "IMREAD_COLOR_RGB", 0)  # where OpenCV has it, a whole JPEG is decoded in this order at no cost
 # EXIF orientation -> the turn that undoes it (EXIF 2.3, 4.6). OpenCV has one for each kind of file, but not in every version.
 _TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     2: lambda image: cv2.flip(image, 1),
@@ -109,9 +110,14 @@ def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:
 
 def resize_into(target: np.ndarray, image: np.ndarray) -> None:
     """Resize (H, W, 3) as ``resize`` does, straight into ``target``, (h, w, 3) uint8, perhaps a part of a larger one."""
-    (height, width), (rows, columns) = target.shape[:2], image.shape[:2]
-    shrinks = max(rows / height, columns / width) > 2
-    cv2.resize(image, (width, height), target, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    height, width = target.shape[:2]
+    means = cv2.INTER_AREA if shrinks(image, width, height) else cv2.INTER_LINEAR
+    cv2.resize(image, (width, height), target, interpolation=means)
+
+
+def shrinks(image: np.ndarray, width: int, height: int) -> bool:
+    """Whether ``resize`` takes area means of (H, W, 3)."""
+    return max(image.shape[0] / height, image.shape[1] / width) > 2
 
 
 def letterbox(
@@ -168,11 +174,13 @@ def decode(data: np.ndarray, path: str | Path, reduce: int = 1) -> np.ndarray:
     if not kind or (kind == "JPEG" and view[-2:] != b"\xff\xd9" and ends_early(data.tobytes())):
         raise _unusable(data, kind, path)
     fraction = reduce if kind == "JPEG" and _divides(reduce, header) else 1
+    in_order = _RGB if kind == "JPEG" and fraction == 1 else 0
     # From memory: one way for every operating system's file names, and an OS error is never taken for a bad picture.
-    image = _turn(_decoded(data, kind, path, _COLOUR[fraction] | cv2.IMREAD_IGNORE_ORIENTATION), header.orientation)
+    image = _decoded(data, kind, path, (in_order or _COLOUR[fraction]) | cv2.IMREAD_IGNORE_ORIENTATION)
+    image = _turn(image, header.orientation)
     if fraction < reduce:
         image = _means(image, reduce)
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    return image if in_order else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
 def _divides(reduce: int, header: Header) -> bool:

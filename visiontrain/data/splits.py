@@ -1,7 +1,7 @@
 """The pictures of a split: folders searched to the bottom, list files, or several of them; sorted, each once."""
 
 # Paths are strings here: a million of them pass, and a Path each is slow.
-# ruff: noqa: PTH110, PTH117, PTH118
+# ruff: noqa: PTH110, PTH117, PTH118, PTH120
 from __future__ import annotations
 
 import difflib
@@ -58,6 +58,24 @@ def some(found: Iterable[str], description: Description, split: str) -> list[str
 
 def in_folder(folder: str) -> Iterator[str]:
     """The pictures under a folder, to the bottom."""
+    for here, files in _walk(folder):
+        yield from (os.path.join(here, name) for name in files if is_picture(name))
+
+
+def places_of(entries: Iterable[Path], root: Path) -> set[str]:
+    """Folders and files that decide which pictures the entries of a split have, those included that may appear yet."""
+    found: set[str] = set()
+    for entry in entries:
+        found.add(str(entry))
+        if entry.is_dir():
+            found.update(here for here, _ in _walk(str(entry)))
+        elif entry.suffix.lower() == ".txt":
+            found.update(os.path.dirname(way) for line in _named(entry) for way in _ways(line, entry.parent, root))
+    return found
+
+
+def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """A folder and each below it, with the names of its files."""
     walked: set[str] = set()  # links may lead back up
     for here, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(here)
@@ -65,7 +83,7 @@ def in_folder(folder: str) -> Iterator[str]:
             folders.clear()
             continue
         walked.add(real)
-        yield from (os.path.join(here, name) for name in files if is_picture(name))
+        yield here, files
 
 
 def listed(file: Path, root: Path) -> Iterator[str]:
@@ -79,10 +97,16 @@ def listed(file: Path, root: Path) -> Iterator[str]:
         return
     if file.suffix.lower() != ".txt":
         raise DataError(f"{file}: a split is a folder of pictures or a .txt file that lists them, one path a line")
+    for line in _named(file):
+        ways = _ways(line, file.parent, root)
+        yield next((path for path in ways if os.path.exists(path)), ways[0]) if len(ways) > 1 else ways[0]
+
+
+def _named(file: Path) -> Iterator[str]:
     for line in lines_of(file):
         text = line.strip()
         if text and not text.startswith("#"):
-            yield _resolve(text, file.parent, root)
+            yield text
 
 
 def lines_of(file: Path) -> list[str]:
@@ -97,12 +121,12 @@ def lines_of(file: Path) -> list[str]:
         raise DataError(f"{file}: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def _resolve(text: str, beside: Path, root: Path) -> str:
+def _ways(text: str, beside: Path, root: Path) -> list[str]:
+    """What a line of a list file may mean, the likeliest first."""
     if os.path.isabs(text):
-        return os.path.normpath(text)
+        return [os.path.normpath(text)]
     ways = [text] if "\\" not in text or os.sep == "\\" else [text, text.replace("\\", "/")]
-    tries = [os.path.normpath(os.path.join(folder, way)) for way in ways for folder in (beside, root)]
-    return next((path for path in tries if os.path.exists(path)), tries[0])
+    return [os.path.normpath(os.path.join(folder, way)) for way in ways for folder in (beside, root)]
 
 
 def _missing(description: Description, split: str, entry: Path) -> str:

@@ -14,9 +14,11 @@ from visiontrain.config.image_size import image_size
 from visiontrain.config.schema import AS_TRAINED, ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
-from visiontrain.data.index import Index, read_split
+from visiontrain.data.index import Index, open_index
+from visiontrain.data.kept import why_not_kept
 from visiontrain.data.loader import evaluation_loader, fitting_workers, worker_count
 from visiontrain.data.select import select
+from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
@@ -47,7 +49,8 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     device = ranks.device
     content = ranks.first(lambda: read_checkpoint(config.model))
     model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
-    index, data = ranks.first(lambda: _read(config, content["settings"], model.class_names))
+    data = ranks.first(lambda: _data(config, content["settings"]))
+    (index,) = read_for_all(ranks, lambda: [_read(config, data, content["settings"], model.class_names)])
     imgsz = image_size(content["settings"]["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
     folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
     if ranks.main:
@@ -64,6 +67,8 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
             record(Notice(str(finding), "warning"))
         if len(index.findings) > SHOWN:
             record(Notice(f"{len(index.findings) - SHOWN} more findings in these labels", "warning"))
+        if index.not_kept:
+            record(Notice(why_not_kept(index.not_kept), "warning"))
         record(EvaluationStarted(len(index)))
         evaluation = evaluate(
             model,
@@ -92,16 +97,20 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
 SHOWN = 10  # findings told on the console; scores depend on all
 
 
-def _read(config: ValConfig, settings: dict[str, Any], known: Sequence[str]) -> tuple[Index, str]:
+def _data(config: ValConfig, settings: dict[str, Any]) -> str:
     data = config.data or str(settings.get("data", ""))
     if not data:
         raise ConfigError(f"data is missing: {config.model} does not say what it was trained on; give data=my.yaml")
+    return data
+
+
+def _read(config: ValConfig, data: str, settings: dict[str, Any], known: Sequence[str]) -> Index:
     description = load_description(data, config.download)
     classes = config.classes or settings.get("classes", "")
     single = settings.get("single_cls", False) if config.single_cls is None else config.single_cls
-    index = select(read_split(description, config.split), description.root, classes=classes, single_cls=single)
+    index = select(open_index(description, config.split), description.root, classes=classes, single_cls=single)
     _check_names(description.file, index.names, known)
-    return index, data
+    return index
 
 
 def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None:

@@ -76,7 +76,8 @@ class Footprint:
         index = self.index(images)
         if index["bytes"] >= WORTH_A_SENTENCE:
             yield (
-                f"The index of the data takes {_size(index['bytes'])} in each rank, shared by its workers: {PER_IMAGE} bytes an"
+                f"The index of the data takes {_size(index['bytes'])}, once on the host that reads it, where ranks and workers map"
+                f" one file, and in each rank of other hosts: {PER_IMAGE} bytes an"
                 f" image, {index['bytes_per_path']:.4g} its path{' (assumed)' * index['path_assumed']}, {PER_OBJECT} an object, at"
                 f" {OBJECTS_PER_IMAGE:.2f} objects an image as in COCO 2017."
             )

@@ -14,6 +14,7 @@ from visiontrain.training.plan import Plan
 # These do not touch what a window computes, or say how it is cut and shared; every other setting stays as the run began.
 MAY_CHANGE = frozenset(
     {
+        "augment_device",
         "batch",
         "checkpoint_blocks",
         "data",
@@ -93,6 +94,8 @@ def resume(config: TrainConfig) -> Resumed:
     changed = {n: v for n, v in now.items() if n != "resume" and stored[n] != v}
     _refuse(changed, stored, path)
     merged = {**stored, **{n: v for n, v in changed.items() if n not in ("project", "name", "exist_ok")}}
+    if config.augment.albumentations.live is not None:  # the same as it was, or it would have been refused
+        merged["albumentations"] = config.augment.albumentations
     # What was typed again without a change counts as it did then: optimizer=auto looks at what was given.
     given = frozenset(content["given"]) | changed.keys()
     resumed = replace(build(TrainConfig, {**merged, "resume": ""}), given=given)

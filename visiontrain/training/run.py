@@ -14,12 +14,15 @@ from tqdm.auto import tqdm
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
+from visiontrain.data.augment import album
+from visiontrain.data.augment.lay import most_pixels
 from visiontrain.data.dataset import EvalSet, Key
 from visiontrain.data.description import Description, draw_here, load_description
-from visiontrain.data.index import Index, read_split
+from visiontrain.data.index import Index, open_index
 from visiontrain.data.loader import evaluation_loader, fitting_workers, training_loader, worker_count
 from visiontrain.data.sampler import BLOCK, WindowSampler
-from visiontrain.distributed import ALONE, Ranks, choose_device, joined
+from visiontrain.data.shared import read_for_all
+from visiontrain.distributed import ALONE, Ranks, joined
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
@@ -60,7 +63,7 @@ from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
-from visiontrain.training.setup import Setup, chosen, criterion_of, is_deterministic
+from visiontrain.training.setup import Setup, chosen, criterion_of, device_of, is_deterministic
 from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 from visiontrain.training.telling import facts, notices, sentences
@@ -137,15 +140,14 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
     """Look at data, device and folder; nothing is trained and no model built. Rank 0 reads and makes the folder for all."""
     if not config.data:
         raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
-    ranks = ranks.on(choose_device(config.device, ranks.place))
+    ranks = ranks.on(device_of(config, ranks.place))
 
-    def read() -> tuple[Index, Index]:
+    def read() -> list[Index]:
         description = load_description(config.data, config.download)
-        return chosen(config, read_with_bar(description, "train"), description), chosen(
-            config, read_with_bar(description, "val"), description
-        )
+        indices = (read_with_bar(description, split) for split in ("train", "val"))
+        return [chosen(config, index, description) for index in indices]
 
-    train_index, val_index = ranks.first(read)
+    train_index, val_index = read_for_all(ranks, read)
     if ranks.place.local == 0 and not ranks.main:
         draw_here(config.data, config.download)
     setup = arrange(config, ranks, train_index, val_index, resumed)
@@ -166,6 +168,7 @@ def folder_of(config: TrainConfig, resumed: Resumed | None, ranks: Ranks) -> Pat
 def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: Index, resumed: Resumed | None) -> Setup:
     """Decide all that follows from settings and data; the folder is still to come, nothing is written."""
     auto = None
+    album.try_out(config.augment.albumentations, config.imgsz)
     if config.batch == AUTO:
         model = partial(model_with, config, train_index.names, normalisation_of(config, ranks=ranks.size).norm)
         auto = find_batch(config, train_index, ranks, model, deterministic=is_deterministic(config, ranks))
@@ -197,7 +200,8 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     batch = 2 * config.batch // ranks.size
     wanted = worker_count(config.workers, ranks.place.local_size)
     largest = config.imgsz.scaled(1 + config.sampling.multi_scale)
-    workers = fitting_workers(wanted, max(batch, BLOCK), largest, ranks.place.local_size)
+    most = most_pixels(config.augment) if config.augment.augment_device == "gpu" else 1
+    workers = fitting_workers(wanted, most * max(batch, BLOCK), largest, ranks.place.local_size)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
     return Setup(
         config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, workers, auto=auto
@@ -205,14 +209,25 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
 
 
 def read_with_bar(description: Description, split: str) -> Index:
-    """Read labels and picture sizes; a bar appears on a terminal where that takes more than a second."""
-    with tqdm(desc=f"reading {split} labels", unit="img", leave=False, delay=1, disable=None) as bar:
+    """The index of a split; a bar appears on a terminal where reading it takes a second, or asking whether it still holds."""
+    with ExitStack() as open_bars:
+        reading = _bar(open_bars, f"reading {split} labels", "img")
+        return open_index(description, split, reading, _bar(open_bars, f"looking for edits in {split}", "file"))
 
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
 
-        return read_split(description, split, show)
+def _bar(open_bars: ExitStack, what: str, unit: str) -> Callable[[int, int], None]:
+    """What shows (done, in all), in a bar of its own from the first call to the last."""
+    bars: list[tqdm] = []
+
+    def show(done: int, total: int) -> None:
+        if not bars:
+            bar = tqdm(desc=what, unit=unit, total=total, leave=False, delay=1, disable=None)
+            bars.append(open_bars.enter_context(bar))
+        bars[0].update(done - bars[0].n)
+        if done == total:
+            bars.pop().close()
+
+    return show
 
 
 def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from visiontrain.data.augment import album
 from visiontrain.data.balance import balance_sentence, class_weights, repeat_factors, weights_sentence
 from visiontrain.data.description import load_description
+from visiontrain.data.kept import why_not_kept
 from visiontrain.data.loader import SHARED_MEMORY, worker_count
 from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
@@ -62,6 +64,10 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
 def drawing(setup: Setup) -> Iterator[str]:
     """How often pictures are drawn and what their boxes weigh, where that is not all the same."""
     sampling, index = setup.config.sampling, setup.train
+    if setup.config.augment.augment_device == "gpu":
+        yield "The device paints the samples (augment_device=gpu); the usual blur, grey and CLAHE are left out."
+    if told := album.try_out(setup.config.augment.albumentations, setup.config.imgsz):
+        yield told
     if sampling.balance != "none":
         yield balance_sentence(repeat_factors(index, sampling.balance, sampling.balance_threshold), sampling.balance)
     if weights := class_weights(index, sampling.class_weights):
@@ -83,9 +89,10 @@ def sizes_sentence(setup: Setup) -> str:
             *([f"multi_scale: {sampling.multi_scale:g} larger or smaller at the most"] if sampling.multi_scale else []),
         ]
     )
+    low, high = min(sizes, key=math.prod), max(sizes, key=math.prod)
     return (
-        f"Each window has a size of its own ({why}): in the last epoch {counted(len(set(sizes)), 'size')} from"
-        f" {min(sizes, key=math.prod)} to {max(sizes, key=math.prod)}, {share:.0%} of the pixels of imgsz={config.imgsz}."
+        f"Each window has a size of its own ({why}): in the last epoch {counted(len(set(sizes)), 'size')} from {low}"
+        f" to {high}, {share:.0%} of the pixels of imgsz={config.imgsz}."
     )
 
 
@@ -198,6 +205,8 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         write_text(path, "\n".join(map(str, findings)) + "\n")
         first = "; ".join(map(str, findings[:3]))
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    for reason in dict.fromkeys(index.not_kept for index in (setup.train, setup.val) if index.not_kept):
+        yield Notice(why_not_kept(reason), "warning")
     wanted = worker_count(setup.config.workers, setup.ranks.place.local_size)
     if setup.workers < wanted:
         yield Notice(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from visiontrain.data.augment import affine, colour, flip, mixup, mosaic
+from visiontrain.data.augment import affine, album, colour, flip, mixup, mosaic
 from visiontrain.data.augment.draft import Context, Draft
 
 AUGMENTATIONS: dict[str, Callable[[Draft, Context], Draft]] = {
     "mosaic": mosaic.arrange,
     "affine": affine.place,
     "mixup": mixup.blend,
+    "album": album.vary,
     "colour": colour.jitter,
     "flip": flip.mirror,
 }

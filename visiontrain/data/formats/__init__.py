@@ -31,6 +31,9 @@ class Format(Protocol):
     def conclude(self, read: Sequence[Labels]) -> list[Finding]:
         """Verdicts on the split as a whole; raises DataError where it cannot be used."""
 
+    def places(self, pictures: Sequence[str]) -> set[str]:
+        """Files and folders (each without those below it) that decide what ``pictures`` and ``labels`` say."""
+
     def strays(self, pictures: Sequence[str]) -> list[Finding]:
         """Label files near those of ``pictures`` that belong to no picture on the disk, or to one that has another."""
 

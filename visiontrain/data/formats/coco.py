@@ -1,7 +1,7 @@
 """COCO JSON: the pictures of a split, their categories and boxes x y w h in pixels, all in one file."""
 
 # Paths are strings here: a million of them pass, and a Path each is slow.
-# ruff: noqa: PTH110, PTH118
+# ruff: noqa: PTH110, PTH118, PTH120
 from __future__ import annotations
 
 import difflib
@@ -73,6 +73,10 @@ class CocoSplit:
             first = [str(finding) for labels in read for finding in labels.findings][:5]
             raise DataError(f"{self._where()}: none of the {rows} annotations can be used:\n  " + "\n  ".join(first))
         return list(self._counted(len(read), rows, ignored))
+
+    def places(self, pictures: Sequence[str]) -> set[str]:
+        """The JSONs, and the folders of their pictures."""
+        return {str(table.file) for table in self._tables} | {os.path.dirname(picture) for picture in pictures}
 
     def strays(self, pictures: Sequence[str]) -> list[Finding]:
         """None: labels are in no file of their own, and ``conclude`` counts annotations without a picture."""

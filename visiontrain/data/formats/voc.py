@@ -18,7 +18,7 @@ from visiontrain.data.formats.voc_xml import EDGES, Annotation, NotXml, VocObjec
 from visiontrain.data.image import is_picture
 from visiontrain.data.labels import Finding, Labels, PixelRows, no_labels
 from visiontrain.data.recognise import voc_home
-from visiontrain.data.splits import entries_of, in_folder, lines_of, listed, some
+from visiontrain.data.splits import entries_of, in_folder, lines_of, listed, places_of, some
 from visiontrain.errors import DataError
 
 _HOMES = re.compile(r"(^|[/\\])(JPEGImages|images)(?=[/\\])(?!.*[/\\](JPEGImages|images)[/\\])", re.DOTALL)
@@ -79,11 +79,19 @@ class VocSplit:
             raise DataError(f"{self._where()}: none of the {rows} objects can be used:\n  " + "\n  ".join(first))
         return list(self._counted(len(read), missing, rows, ignored))
 
+    def places(self, pictures: Sequence[str]) -> set[str]:
+        """Files and folders that decide what ``pictures`` and ``labels`` say."""
+        entries = self.description.splits[self.split]
+        homes = [home / "JPEGImages" for entry in entries if (home := voc_home(entry))]
+        others = [entry for entry in entries if not voc_home(entry)]
+        found = {str(entry) for entry in entries} | places_of([*homes, *others], self.description.root)
+        folders = found | {os.path.dirname(picture) for picture in pictures}
+        labels = {os.path.dirname(file) for folder in folders for file in self._places(os.path.join(folder, "any"))}
+        return folders | labels
+
     def strays(self, pictures: Sequence[str]) -> list[Finding]:
         """XML files in the folders of the labels that belong to no picture of any split."""
-        every = {
-            os.path.splitext(os.path.basename(p))[0] for split in self.description.splits for p in self._all(split)
-        }
+        every = {os.path.splitext(os.path.basename(path))[0] for path in (*pictures, *self._elsewhere())}
         for folder in {os.path.dirname(picture) for picture in pictures}:
             every.update(os.path.splitext(name)[0] for name in os.listdir(folder) if is_picture(name))
         places = {os.path.dirname(file) for picture in pictures for file in self._places(picture)}
@@ -192,8 +200,11 @@ class VocSplit:
             x1, x2, y1, y2 = min(x1, x2), max(x1, x2), min(y1, y2), max(y1, y2)
         rows.add(each.line, number, (x1, y1, x2, y2), written, each.difficult)
 
-    def _all(self, split: str) -> list[str]:
-        return self.pictures() if split == self.split else VocSplit(self.description, split).pictures()
+    def _elsewhere(self) -> Iterator[str]:
+        """Pictures of the other splits, of those that are there: their labels may lie in the same folder."""
+        for split, entries in self.description.splits.items():
+            if split != self.split and all(entry.exists() for entry in entries):
+                yield from VocSplit(self.description, split).pictures()
 
     def _counted(self, total: int, missing: Sequence[str], rows: int, ignored: int) -> Iterator[Finding]:
         file = str(self.description.file)

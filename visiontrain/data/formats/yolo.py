@@ -16,7 +16,7 @@ from visiontrain.data.description import Description
 from visiontrain.data.formats.placed import Placed, fraction, write_new
 from visiontrain.data.image import is_picture
 from visiontrain.data.labels import ROUNDING, Finding, Labels, no_labels, overshoot_kind
-from visiontrain.data.splits import pictures_of
+from visiontrain.data.splits import pictures_of, places_of
 from visiontrain.errors import DataError
 
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
@@ -65,6 +65,13 @@ class YoloSplit:
             first = [str(finding) for labels in read for finding in labels.findings][:5]
             raise DataError(f"{self._where()}: none of the {rows} label rows can be used:\n  " + "\n  ".join(first))
         return self._counted(read, missing, rows)
+
+    def places(self, pictures: Sequence[str]) -> set[str]:
+        """Files and folders that decide what ``pictures`` and ``labels`` say."""
+        found = places_of(self.description.splits[self.split], self.description.root)
+        folders = found | {os.path.dirname(picture) for picture in pictures}
+        labels = {os.path.dirname(file) for folder in folders for file in label_paths(os.path.join(folder, "any"))}
+        return folders | labels
 
     def strays(self, pictures: Sequence[str]) -> list[Finding]:
         """Label files near those of ``pictures`` that belong to no picture on the disk, or to one that has another."""
