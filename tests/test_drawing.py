@@ -54,6 +54,12 @@ def test_an_enlarged_piece_is_linear_between_the_middles_of_its_pixels():
     assert image[0, :, 0].tolist() == [0, 25, 75, 85, 55, 40]
 
 
+def test_what_is_painted_has_eight_bits_before_colour_multiplies_it():
+    pixels = np.repeat(np.array([0, 1], np.uint8)[None, :, None], 3, axis=2)
+    (image,) = painted(Drawing((1, 4), ((piece(pixels, 0, 0, wide=2.0),),), colour=100 * np.eye(3)), size=(1, 4))
+    assert image[0, :, 0].tolist() == [0, 0, 100, 100]
+
+
 def test_only_what_is_seen_is_drawn():
     pixels = noise(0, 8, 8)
     (image,) = painted(Drawing((8, 8), ((piece(pixels, 0, 0, seen=(2.5, 0, 6.5, 3)),),)), size=(8, 8))
