@@ -103,7 +103,7 @@ def _paint_warped(
     x1, y1, x2, y2 = region
     backward = np.linalg.inv(forward)
     to_region = np.array(((1, 0, x1), (0, 1, y1), (0, 0, 1)))
-    mask = _mask(backward @ to_region @ _TO_MIDDLE, seen, y2 - y1, x2 - x1, forward)
+    mask = _mask(backward @ to_region @ _TO_MIDDLE, seen, y2 - y1, x2 - x1)
     if not mask.any():
         return forward
     picture = shrunk(pictures[number], forward)
@@ -132,12 +132,12 @@ def region_of(forward: np.ndarray, seen: Part, shape: tuple[int, ...]) -> Region
     return (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else None
 
 
-def _mask(backward: np.ndarray, seen: Part, height: int, width: int, forward: np.ndarray) -> np.ndarray:
+def _mask(backward: np.ndarray, seen: Part, height: int, width: int) -> np.ndarray:
     """(height, width) bool: the pixels whose middle lies in the seen part of the picture."""
     columns, rows = np.arange(width)[None], np.arange(height)[:, None]
     x, y, depth = (row[0] * columns + row[1] * rows + row[2] for row in backward)
-    if forward[2, :2].any():
-        ahead = depth * np.linalg.det(forward) > 0
+    if backward[2, :2].any():
+        ahead = depth > 0  # one over the depth on the way there
         x, y = x / np.where(ahead, depth, 1), y / np.where(ahead, depth, 1)
     else:
         ahead = True
