@@ -17,7 +17,7 @@ LAYERS = {
     "training": 5, "exporters": 5,
     "evaluation": 4, "prediction": 4,
     "models": 3, "losses": 3, "data": 3,
-    "nn": 2, "boxes": 2, "batch": 2, "record": 2,
+    "nn": 2, "boxes": 2, "batch": 2, "drawing": 2, "record": 2,
     "config": 1, "distributed": 1, "meeting": 1, "memory": 1,
     "errors": 0, "paths": 0, "place": 0,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
     python tools/gpu_check.py
 
-Some checks allow this process 4 GB of the device, as on a small card. Runs draw the shapes into the user's cache. Those of
+Those of augment_device=gpu are in tools/gpu_painting.py. Some checks allow this process 4 GB of the device, as on a small card. Runs draw the shapes into the user's cache. Those of
 several ranks (tools/gpu_ranks.py) start processes; what needs more GPUs than there are is left out and said to be.
 Where faster-coco-eval is not installed, the checks that validate are left out and said to be. Exit code 1 if a check failed.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tools import gpu_ranks
+from tools import gpu_painting, gpu_ranks
 from tools.gpu_ranks import CLASSES, LeftOut, pictures
 from visiontrain.config.schema import LossConfig, TrainConfig, build
 from visiontrain.distributed import Ranks
@@ -247,6 +247,7 @@ CHECKS: dict[str, tuple[Callable[[], str], bool]] = {
     "shrink": (shrink, True),
     "batch=auto": (batch_auto, True),
     "deterministic resume": (resume_bit_equal, True),
+    **gpu_painting.CHECKS,
     **gpu_ranks.CHECKS,
 }
 

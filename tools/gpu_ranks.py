@@ -141,7 +141,7 @@ def scaler(ranks: Ranks, size: int = SIZE) -> str:
 def preflight(ranks: Ranks, size: int = SIZE) -> str:
     """`visiontrain check` by the ranks: no row fails."""
     values = {"data": "shapes", "imgsz": size, "batch": 4 * ranks.size, "nbs": 16 * ranks.size, "warmup_epochs": 0}
-    with patch.object(trainers, "choose_device", lambda *arguments: ranks.device):  # two ranks may share one
+    with patch.object(trainers, "device_of", lambda *arguments: ranks.device):  # two ranks may share one
         result = look(build(CheckConfig, values), lambda text: None, ranks)
     failed = [f"{row.name}: {row.meaning}" for row in result.rows if row.verdict == FAIL]
     assert not failed, failed

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from visiontrain import drawing
+from visiontrain.drawing import Drawing, Drawings
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -18,6 +21,7 @@ class Sample:
     ``position`` is the place in the epoch's order (in the split's order for evaluation), ``original`` the (height, width)
     on disk, ``scale`` and ``pad`` the letterbox: pixel = original * scale + pad, as (x, y). ``path`` is set for evaluation.
     ``bad`` says what is wrong with pictures that could not be read: their place is grey, without objects.
+    A picture that the device is to paint has a ``drawing`` and no image.
     """
 
     image: np.ndarray
@@ -29,6 +33,12 @@ class Sample:
     pad: tuple[float, float] = (0.0, 0.0)
     path: str = ""
     bad: tuple[str, ...] = ()
+    drawing: Drawing | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        return self.drawing.size if self.drawing else self.image.shape[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +58,39 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch: ``images`` (B, 3, H, W) uint8 RGB on the host, float in 0..1 after ``to``; ``samples`` keep what evaluation needs."""
+    """A micro-batch: ``images`` (B, 3, H, W) uint8 RGB on the host, float in 0..1 after ``to``; ``samples`` keep what evaluation needs.
+
+    As long as there are ``drawings``, ``images`` has its shape and no pixels: a tensor on the device "meta".
+    """
 
     images: Tensor
     targets: Targets
     positions: tuple[int, ...]
     samples: tuple[Sample, ...] = ()  # without pixels; only evaluation fills it
     bad: tuple[str, ...] = ()  # of all samples
+    drawings: Drawings | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Batch:
-        """Move to the device as float in 0..1 (channels last); targets go along."""
-        images = self.images.to(device, non_blocking=True)
+        """Move to the device as float in 0..1 (channels last); targets go along. What is still to be painted is, there."""
+        images = self.painted(device).images.to(device, non_blocking=True)
         if images.dtype == torch.uint8:
             images = images.to(dtype, memory_format=torch.channels_last).div_(255)
-        return replace(self, images=images, targets=self.targets.to(device))
+        return replace(self, images=images, targets=self.targets.to(device), drawings=None)
+
+    def painted(self, device: torch.device | str = "cpu") -> Batch:
+        """With pixels: those that it has, or what is drawn, painted on the device."""
+        if self.drawings is None:
+            return self
+        height, width = self.images.shape[-2:]
+        return replace(self, images=self.drawings.paint(height, width, device), drawings=None)
 
     def pin_memory(self) -> Batch:
         pinned = Targets(*(t.pin_memory() for t in (self.targets.image, self.targets.classes, self.targets.boxes)))
+        if self.drawings:
+            return replace(self, targets=pinned, drawings=self.drawings.pin_memory())
         return replace(self, images=self.images.pin_memory(), targets=pinned)
 
     def split(self, size: int) -> list[Batch]:
@@ -78,7 +101,10 @@ class Batch:
         inside = (self.targets.image >= start) & (self.targets.image < stop)
         targets = Targets(self.targets.image[inside] - start, self.targets.classes[inside], self.targets.boxes[inside])
         bad = () if start else self.bad  # of which sample is not known; once is enough
-        return Batch(self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop], bad)
+        drawings = self.drawings.slice(start, stop) if self.drawings else None
+        return Batch(
+            self.images[start:stop], targets, self.positions[start:stop], self.samples[start:stop], bad, drawings
+        )
 
 
 def regroup(batches: Sequence[Batch], size: int) -> list[Batch]:
@@ -117,6 +143,7 @@ def join(parts: Sequence[Batch]) -> Batch:
         tuple(position for p in parts for position in p.positions),
         tuple(sample for p in parts for sample in p.samples),
         tuple(each for p in parts for each in p.bad),
+        drawing.join([p.drawings for p in parts if p.drawings]) if parts[0].drawings else None,
     )
 
 
@@ -134,14 +161,18 @@ def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
     """Stack samples into a batch; pictures of different sizes are padded with grey (114) at the right and the bottom.
 
     Args:
-        samples: at least one, images (H, W, 3) uint8.
+        samples: at least one, images (H, W, 3) uint8; or all of them drawings.
         keep_samples: evaluation needs the letterbox and path of each.
     """
-    height = max(s.image.shape[0] for s in samples)
-    width = max(s.image.shape[1] for s in samples)
-    images = np.full((len(samples), height, width, 3), 114, np.uint8)
-    for row, s in zip(images, samples, strict=True):
-        row[: s.image.shape[0], : s.image.shape[1]] = s.image
+    height, width = (max(sides) for sides in zip(*(s.size for s in samples), strict=True))
+    drawings = [s.drawing for s in samples if s.drawing]
+    if drawings:
+        images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8, device="meta")
+    else:
+        stacked = np.full((len(samples), height, width, 3), 114, np.uint8)
+        for row, s in zip(stacked, samples, strict=True):
+            row[: s.image.shape[0], : s.image.shape[1]] = s.image
+        images = torch.from_numpy(stacked).permute(0, 3, 1, 2)
     counts = np.array([len(s.classes) for s in samples])
     targets = Targets(
         torch.from_numpy(np.repeat(np.arange(len(samples)), counts).astype(np.int64)),
@@ -150,4 +181,5 @@ def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
     )
     kept = tuple(replace(s, image=np.empty((0, 0, 3), np.uint8)) for s in samples) if keep_samples else ()
     bad = tuple(each for s in samples for each in s.bad)
-    return Batch(torch.from_numpy(images).permute(0, 3, 1, 2), targets, tuple(s.position for s in samples), kept, bad)
+    positions = tuple(s.position for s in samples)
+    return Batch(images, targets, positions, kept, bad, drawing.pack(drawings) if drawings else None)

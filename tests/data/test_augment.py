@@ -15,8 +15,9 @@ from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.augment.affine import move_boxes
 from visiontrain.data.augment.colour import colour_matrix
-from visiontrain.data.augment.draft import Context, Draft
+from visiontrain.data.augment.draft import Context, Draft, Tile
 from visiontrain.data.augment.flip import mirror
+from visiontrain.data.augment.paint import paint
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
@@ -242,3 +243,13 @@ def test_every_augmentation_is_a_function_of_its_random_numbers(index, name):
     np.testing.assert_array_equal(one.image, same.image)
     np.testing.assert_array_equal(one.boxes, same.boxes)
     assert one.tiles != until(2).tiles
+
+
+def test_a_mirrored_picture_in_perspective_is_painted(index):
+    """Two shears above 45 degrees mirror, which changes the sign of the determinant and not what lies before the eye."""
+    mirrored = np.array(((-0.9, 0, 150), (0, 0.9, 5), (2e-4, 1e-4, 1)))
+    for matrix in (mirrored, mirrored[:, (1, 0, 2)]):
+        output = np.full((160, 160, 3), 114, np.uint8)
+        tile = Tile(0, 0.0, 0.0, 160.0, 160.0)
+        paint(output, tile, (0.0, 0.0, 1.0, 1.0), matrix, Pixels(index, (160, 160)))
+        assert (output != 114).any(axis=2).mean() > 0.5

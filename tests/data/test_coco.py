@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -115,13 +116,15 @@ def test_no_usable_annotation_is_an_error(split):
 
 def test_crowd_is_kept_apart_and_counted(split):
     rows = ({"bbox": [1, 1, 9, 9], "iscrowd": 1}, {"bbox": [2, 2, 9, 9], "ignore": 1, "category_id": 7}, [20, 20, 9, 9])
-    index = split(content(*rows))
-    assert index.targets == 1
+    last = {"bbox": [3, 3, 9, 9], "iscrowd": 1, "image_id": 102}
+    names = ("0.png", "1.png", "2.png")
+    index = split(content(*rows, last, pictures=names), names=names)
+    assert index.targets == 1 and [len(index.ignored(i)[1]) for i in range(3)] == [2, 0, 1]
     boxes, classes = index.ignored(0)
     np.testing.assert_allclose(boxes[:, 2:] * (WIDTH, HEIGHT), [[9, 9], [9, 9]], rtol=1e-6)
     assert classes.tolist() == [0, 1]
     (finding,) = index.findings
-    assert finding.kind == "ignored" and finding.message.startswith("2 crowd boxes of train are left out")
+    assert finding.kind == "ignored" and finding.message.startswith("3 crowd boxes of train are left out")
 
 
 def test_an_outline_without_a_box_becomes_its_box_and_outlines_of_one_box_are_two(split):
@@ -175,6 +178,14 @@ def test_a_picture_in_two_files_has_the_boxes_of_both(split, tmp_path):
     (tmp_path / "more.json").write_text(json.dumps(content([20, 20, 5, 5])))
     index = split(content([1, 1, 5, 5]), "train: [train.json, more.json]\nnames: [cat, dog]\n")
     assert len(index) == 1 and index.targets == 2
+
+
+def test_each_picture_has_its_own_annotations_whatever_the_order_of_the_file(split):
+    names = ("b.png", "a.png", "c.png")
+    rows = [{"bbox": [n, n, 9, 9], "image_id": 100 + image} for n, image in enumerate((2, 0, 1, 0, 2), 1)]
+    index = split(content(*rows, pictures=names), names=names)
+    lefts = {Path(index.path(i)).name: index.pixel_boxes(i)[:, 0].round(3).tolist() for i in range(3)}
+    assert lefts == {"a.png": [3], "b.png": [2, 4], "c.png": [1, 5]}
 
 
 def test_annotations_of_pictures_that_are_not_there_are_counted(split, tmp_path):

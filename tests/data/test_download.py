@@ -433,6 +433,10 @@ def test_bombs(server, describe, user_cache, monkeypatch, make):
     monkeypatch.setattr(unpack, "ALWAYS", 10_000)
     server.files["d"] = make({"images/train/a.png": bytes(10_000_000)})
     assert "unpacks to more than 100 times its" in told(describe(server.url("d")))
+    noise = np.random.default_rng(0).bytes(500)
+    server.files["f"] = make({f"{number}.png": noise + bytes(30_000) for number in range(20)})
+    monkeypatch.setattr(unpack, "MOST_TIMES", 30)  # each is small enough, all together are not
+    assert "unpacks to more than 30 times its" in told(describe(server.url("f")))
     monkeypatch.setattr(unpack, "MOST_FILES", 3)
     server.files["e"] = make(members())
     assert "holds more than 3 files" in told(describe(server.url("e")))
@@ -464,6 +468,11 @@ def test_a_folder_that_is_there_but_not_complete_is_left_alone(server, describe,
     said = told(file)
     assert f"{home}: is there, without images/val" in said and f"complete or remove {home}" in said
     assert server.log == [] and left(user_cache)[-1].endswith("mine.txt")
+
+
+def test_a_description_without_an_address_is_told_so(describe):
+    file = describe(None)
+    assert f"does not say where the data can be had; missing is {file.parent}/images/train" in told(file)
 
 
 SCRIPTS = (

@@ -20,7 +20,7 @@ SIZE = (40, 60)
 
 def by_points(quad):
     """The extent by trying a fine grid of points of the picture."""
-    y, x = np.mgrid[0 : SIZE[0] : 401j, 0 : SIZE[1] : 601j]
+    y, x = np.mgrid[0 : SIZE[0] : 121j, 0 : SIZE[1] : 181j]
     step = np.roll(quad, -1, axis=0) - quad
     turn = [sx * (y - py) - sy * (x - px) for (sx, sy), (px, py) in zip(step, quad, strict=True)]
     inside = np.all(np.array(turn) >= 0, axis=0) | np.all(np.array(turn) <= 0, axis=0)
@@ -71,7 +71,7 @@ def test_every_box_of_turned_mosaics_hugs_what_is_seen(squares, degrees):
     )
     samples = TrainSet(squares, 160, replace(settings, shear=5), seed=0, epochs=100)
     overlaps = []
-    for epoch in range(40):
+    for epoch in range(18):
         for position in range(3):
             sample = samples[epoch, position]
             bright = (sample.image.min(axis=2) > 150).astype(np.uint8)
@@ -83,4 +83,4 @@ def test_every_box_of_turned_mosaics_hugs_what_is_seen(squares, degrees):
             shared = sides.clip(0).prod(-1)
             areas = [(b[:, 2:] - b[:, :2]).prod(1) for b in (boxes, seen)]
             overlaps += (shared / (areas[0][:, None] + areas[1] - shared)).max(axis=1, initial=0).tolist()
-    assert len(overlaps) > 150 and min(overlaps) > 0.8
+    assert len(overlaps) > 70 and min(overlaps) > 0.8

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -312,3 +316,45 @@ def test_reading_changes_nothing_on_the_disk(tmp_path):
                 assert name == "cut"
         assert (path.stat().st_mtime_ns, path.read_bytes()) == before
     assert len(list(tmp_path.iterdir())) == 3
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from visiontrain.data import image
+
+def memory(line):
+    return int(Path("/proc/self/status").read_text().split(line)[1].split()[0]) * 1024
+
+for path in sys.argv[1:]:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS:")
+    pixels = image.read(path).nbytes / 3
+    print(Path(path).name, round((memory("VmHWM:") - before - Path(path).stat().st_size) / pixels, 2))
+"""
+
+
+def test_the_memory_that_a_picture_needs_while_it_is_decoded(tmp_path, checkout):
+    """At most 7 bytes for each pixel: the decoded one, and another with its colours in our order."""
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("needs /proc/self/clear_refs")
+    side = 3000
+    plain = np.zeros((side, side, 3), np.uint8)
+    deep = np.zeros((side, side, 3), np.uint16)
+    files = {
+        "turned.jpg": kinds.jpeg(plain, kinds.exif(6)),
+        "a.png": kinds.encoded(".png", plain),
+        "16.png": kinds.encoded(".png", deep),
+        "16.tif": kinds.encoded(".tif", deep),
+        "a.webp": kinds.encoded(".webp", plain),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    command = [sys.executable, "-c", PEAK, *(str(tmp_path / name) for name in files)]
+    said = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(checkout)}
+    )
+    print(said.stdout)
+    assert (
+        all(3 < float(line.split()[1]) < 7 for line in said.stdout.splitlines()) and len(said.stdout.splitlines()) == 5
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import namedtuple
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,17 @@ def test_what_is_there_is_found_through_the_letterbox():
         assert evaluation.metrics[name] == pytest.approx(1.0), name
     assert (evaluation.images, evaluation.targets, evaluation.notices) == (4, 6, ())
     assert evaluation.curves.confusion.tolist() == np.diag([3, 3, 0, 0]).tolist()
+
+
+def test_a_picture_that_could_not_be_read_counts_neither_for_nor_against():
+    samples, answers = perfect()
+    answers[3] = [(0, 0.99, 1.0, 1.0, 60.0, 60.0)]  # what a model may see in grey
+    samples[3] = replace(samples[3], bad=("c.png: gone",))
+    evaluation = run(samples, answers)
+    assert all(evaluation.metrics[name] == pytest.approx(1.0) for name in ("ap", "ap50", "precision", "recall"))
+    assert (evaluation.images, evaluation.targets) == (3, 3) and 3 not in evaluation.found.image
+    assert evaluation.curves.confusion.sum() == 3
+    assert evaluation.notices == ("1 pictures cannot be read any more and are in no score, for example c.png: gone",)
 
 
 def test_boxes_come_back_in_original_pixels_and_inside_the_picture():

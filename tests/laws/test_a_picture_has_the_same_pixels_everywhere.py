@@ -10,6 +10,7 @@ import pytest
 from data.kinds import H, W, all_kinds, exif, jpeg, picture
 
 from visiontrain.checks.data import examine
+from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import image
 from visiontrain.data.dataset import EvalSet, TrainSet
@@ -17,6 +18,7 @@ from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 
 PLAIN = {"hsv_h": 0.0, "hsv_s": 0.0, "hsv_v": 0.0, "translate": 0.0, "scale": 0.0, "fliplr": 0.0, "mosaic": 0.0}
+PLAIN["albumentations"] = Pipeline("none")
 
 
 @pytest.fixture(scope="module")

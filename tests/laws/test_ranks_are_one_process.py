@@ -232,3 +232,21 @@ def test_running_statistics_are_the_mean_over_ranks_each_as_heavy_as_its_images(
         assert torch.equal(all0[kind], all1[kind])
         torch.testing.assert_close(all0[kind], 0.8 * own0[kind] + 0.2 * own1[kind], rtol=1e-12, atol=0)
     assert all0[2] == all1[2] == 2
+
+
+def norm_of_a_gradient_that_one_rank_has(ranks):
+    """Convolutions in channels last; rank 1 had no image. Their norm, and whether gradients lie as their parameters."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(16, 33, 3), nn.Conv2d(33, 17, 3)).double().to(memory_format=torch.channels_last)
+    if ranks.main:
+        model(torch.randn(1, 16, 9, 9, dtype=torch.float64)).square().sum().backward()
+    reduction = Reduction(model, ranks)
+    reduction._sum_gradients(frozenset(range(len(reduction.parameters))))
+    alike = all(p.grad.stride() == p.stride() for p in reduction.parameters)
+    return alike, float(torch.nn.utils.get_total_norm([p.grad for p in reduction.parameters])).hex()
+
+
+def test_a_rank_without_an_image_has_the_same_bits_in_the_norm_that_all_are_clipped_by():
+    (alike, norm), (alike_too, norm_too) = run_on_ranks(2, norm_of_a_gradient_that_one_rank_has)
+    assert alike and alike_too
+    assert norm == norm_too

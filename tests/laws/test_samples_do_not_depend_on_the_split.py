@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import cv2
 import numpy as np
 import pytest
 import torch
 
 from visiontrain.config.schema import AugmentConfig
+from visiontrain.data.cache import close, in_memory
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.data.loader import training_loader
+from visiontrain.data.pixels import sides
 from visiontrain.data.sampler import WindowSampler, permutation
 from visiontrain.training.plan import make_plan
 
@@ -133,3 +137,50 @@ def test_each_epoch_deals_every_picture_once():
     orders = [tuple(permutation(3, epoch, PICTURES)) for epoch in range(4)]
     assert all(sorted(order) == list(range(PICTURES)) for order in orders)
     assert len(set(orders)) == 4
+
+
+def hashes(samples: TrainSet, keys, workers: int = 0) -> dict[tuple[int, int], str]:
+    """A hash of pixels and targets by (epoch, position)."""
+    found = {}
+    keys = list(keys)
+    for each, batch in zip(keys, training_loader(samples, iter(keys), workers), strict=True):
+        for k, key in enumerate(each):
+            one = batch.slice(k, k + 1)
+            digest = hashlib.sha256(one.images.contiguous().numpy().tobytes())
+            digest.update(one.targets.boxes.numpy().tobytes() + one.targets.classes.numpy().tobytes())
+            assert one.positions == (key[1],) and key[:2] not in found
+            found[key[:2]] = digest.hexdigest()
+    return found
+
+
+def test_the_first_200_samples_of_real_pictures(shared):
+    """By 0, 1 and 4 workers, by one and two ranks, with a cache, and after a resume inside the second epoch."""
+    index = read_split(load_description(shared / "data" / "coco128" / "data.yaml"), "train")
+
+    def of(cut, epochs=((0, 0), (1, 0)), ranks=1, workers=0, cache=None):
+        planned = make_plan(batch=4, nbs=16, images=128, epochs=20, weight_decay=0.0, warmup_epochs=0.5, ranks=ranks)
+        found = {}
+        for rank in range(ranks):
+            samples = TrainSet(index, 96, AugmentConfig(), seed=0, epochs=20, cache=cache)
+            keys = [
+                samples.keys(epoch, window, *share)
+                for epoch, position in epochs
+                for window in planned.windows_from(epoch, position)
+                for share in planned.shares(*window, rank)
+            ]
+            mine = hashes(samples, [key for key in keys if key], workers)
+            assert not mine.keys() & found.keys()
+            found |= mine
+        return {key: value for key, value in found.items() if key[0] * 128 + key[1] in cut}
+
+    first = range(200)
+    expected = of(first)
+    assert len(expected) == len(set(expected.values())) == 200
+    for workers in (1, 4):
+        assert of(first, workers=workers) == expected
+    assert of(first, ranks=2, workers=1) == expected
+    cache = in_memory(*sides(index, (96, 96)))
+    assert of(first, cache=cache, workers=1) == expected
+    close(cache)
+    resumed = of(first, epochs=((1, 32),), workers=1)  # at a border of windows
+    assert resumed == {key: expected[key] for key in expected if key >= (1, 32)} and len(resumed) == 40

@@ -10,10 +10,15 @@ from training.test_run import assert_same_state, interrupt_in_window
 
 from visiontrain import models
 from visiontrain.api import plan
+from visiontrain.checks.preflight import at_largest
 from visiontrain.cli import main
 from visiontrain.config.schema import TrainConfig, build
+from visiontrain.data.description import load_description
+from visiontrain.data.index import read_split
+from visiontrain.distributed import Ranks
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.models.weights import read_checkpoint
+from visiontrain.training import autobatch
 from visiontrain.training.run import train
 
 
@@ -54,7 +59,8 @@ def test_a_run_with_all_of_it_is_resumed_inside_an_epoch_bit_for_bit(settings):
     assert read_checkpoint(last)["state"]["position"] > 0
     with pytest.raises(ConfigError, match="windows of 4"):
         go({"resume": str(last), "nbs": 8})
-    go({"resume": str(last), "batch": 4})  # half as many micro-batches of the same windows, and back
+    go({"resume": str(last)})
+    assert_same_state(whole.folder / "weights" / "last.pt", last)
     content = read_checkpoint(last)
     assert content["state"]["images_seen"] == 20 and content["plan"]["images"] == 10
     told = json.loads((whole.folder / "run.json").read_text())["plan"]
@@ -65,15 +71,6 @@ def test_a_run_with_all_of_it_is_resumed_inside_an_epoch_bit_for_bit(settings):
         "Each window has a size of its own",
     ):
         assert any(part in sentence for sentence in told), part
-
-
-def test_resumed_with_the_same_batch_it_is_the_same_run(settings):
-    whole = go({**settings, "name": "whole", "val": False})
-    with pytest.raises(Interrupted):
-        go({**settings, "name": "cut", "val": False}, interrupt_in_window(4))
-    last = whole.folder.parent / "cut" / "weights" / "last.pt"
-    go({"resume": str(last)})
-    assert_same_state(whole.folder / "weights" / "last.pt", last)
 
 
 def test_val_scores_what_was_trained_on(settings, tmp_path, capsys):
@@ -98,3 +95,24 @@ def test_val_scores_what_was_trained_on(settings, tmp_path, capsys):
 def test_the_plan_counts_the_fraction(tiny):
     assert plan(data=str(tiny), fraction=0.5).images == 6
     assert plan(images=118287, fraction=0.1).images == 11829
+
+
+def test_memory_is_planned_for_the_largest_window(tiny, monkeypatch):
+    """batch=auto and the preflight look at the largest size that rect and multi_scale give; the BatchNorm check at the smallest."""
+    index = read_split(load_description(tiny), "train")
+    values = {"data": str(tiny), "imgsz": "64,96", "multi_scale": 0.5, "batch": 4}
+    for more, largest in (({}, (96, 128)), ({"rect": True}, (96, 96)), ({"multi_scale": 0}, (64, 96))):
+        config = build(TrainConfig, {**values, **more})  # the pictures are square
+        tried = at_largest(config, index)
+        assert tried.imgsz == largest and not tried.sampling.rect and not tried.sampling.multi_scale
+        sizes = []
+        monkeypatch.setattr(autobatch, "crowded", lambda *given, seen=sizes: seen.append(given[2]) or 1 / 0)
+        probe = autobatch.Probe(
+            config, index, Ranks(torch.device("cpu")), lambda: models.build_model("yolov8n", index.names)
+        )
+        with pytest.raises(ZeroDivisionError):
+            probe.window(1)
+        assert sizes == [largest]
+    settings = {**values, "imgsz": 64, "batch": 1, "norm": "batch", "device": "cpu", "workers": 0}
+    with pytest.raises(ConfigError, match="imgsz=32: BatchNorm cannot train on one image of this size"):
+        go(settings)

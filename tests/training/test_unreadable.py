@@ -70,6 +70,14 @@ def test_too_many_end_the_run(data):
         go(data, "train/3.png", "train/4.png")
 
 
+def test_more_bad_than_good_pictures_are_no_data_set(data):
+    """The index leaves out what is bad; up to a half it goes on, and says so."""
+    for number in range(7):
+        (data / f"images/train/{number}.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"train: 7 pictures cannot be used and 6 can, for example\n  .*0.png: not a"):
+        go(data)
+
+
 @pytest.mark.parametrize(
     ("bad", "pictures", "many"),
     [(0, 5, False), (1, 5, False), (2, 5, True), (1, 1, True), (ONE_IN, 400, False), (ONE_IN + 1, 400, True)],

@@ -25,7 +25,7 @@ from visiontrain.data.dataset import EvalSet
 from visiontrain.data.index import Index
 from visiontrain.data.loader import evaluation_loader
 from visiontrain.data.window_size import largest_size
-from visiontrain.distributed import ALONE, Ranks, choose_device
+from visiontrain.distributed import ALONE, Ranks
 from visiontrain.evaluation.evaluator import evaluate
 from visiontrain.memory import free_bytes, peak_is_of
 from visiontrain.models.detector import Detector
@@ -35,7 +35,7 @@ from visiontrain.training.determinism import reproducible
 from visiontrain.training.interrupt import Interrupt
 from visiontrain.training.job import Job
 from visiontrain.training.run import arrange, job_of, new_state
-from visiontrain.training.setup import Setup
+from visiontrain.training.setup import Setup, device_of
 from visiontrain.training.telling import sentences
 
 MEASURED = 3  # windows: the first one and two later ones
@@ -115,8 +115,9 @@ def preflight(
         RankLost: another rank did not come.
     """
     began = time.monotonic()
+    ranks = ranks.on(device_of(config, ranks.place))
     tried = at_largest(config, train)
-    setup = arrange(tried, ranks.on(choose_device(config.device, ranks.place)), train, val, None)
+    setup = arrange(tried, ranks, train, val, None)
     with ExitStack() as stack:
         stack.callback(setup.val_loader.close)
         stack.enter_context(reproducible(setup.deterministic))
@@ -220,8 +221,8 @@ def _made_again(setup: Setup, window: Window, batch: Batch) -> bool:
     """Whether a micro-batch of the loader is the same, bit for bit, when it is made here."""
     again = collate([setup.samples()[window.epoch, p] for p in batch.positions])
     pairs = zip(
-        (batch.images, batch.targets.boxes, batch.targets.classes),
-        (again.images, again.targets.boxes, again.targets.classes),
+        (batch.painted().images, batch.targets.boxes, batch.targets.classes),
+        (again.painted().images, again.targets.boxes, again.targets.classes),
         strict=True,
     )
     return all(torch.equal(a.cpu(), b) for a, b in pairs)

@@ -144,6 +144,11 @@ class AugmentConfig(_Checked):
         "the other pictures of a mosaic: near, of those dealt a little earlier, which are in memory still; any, of all",
         choices=("near", "any"),
     )
+    augment_device: str = setting(
+        "cpu",
+        "who paints the samples: cpu, the loader processes; gpu, the device that trains, which must be a GPU",
+        choices=("cpu", "gpu"),
+    )
     albumentations: Pipeline = setting(
         Pipeline(),
         "a .yaml file of albumentations transforms, in Python a Compose; default: blur, median blur, grey and CLAHE of 1 % "
@@ -455,6 +460,8 @@ INSTEAD = {
     "img-size": "write imgsz=640",
     "lr": "write lr0=0.01",
     "learning_rate": "write lr0=0.01",
+    "augmentations": "write albumentations=mine.yaml, or give a Compose in Python",
+    "cls_pw": "write class_weights=boxes",
     "gpu": "write device=0",
     "gpus": "write device=0",
     "hyp": "write cfg=file.yaml",

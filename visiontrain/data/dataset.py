@@ -119,6 +119,7 @@ class TrainSet:
             original=self.index.size(draft.index),
             path=self.index.path(draft.index),
             bad=tuple(context.bad),
+            drawing=draft.drawing,
         )
 
     def path(self, key: tuple[int, int] | Key) -> str:

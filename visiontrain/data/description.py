@@ -69,7 +69,7 @@ def read_description(data: str | Path, download: bool = False) -> Description:
     splits = _splits(file, root, content)
     sources = sources_of(file, content.get("download"))
     home = fetched_home(file, root, sources)
-    if (wanted := _missing(splits)) and (sources or sources.refused):
+    if (wanted := _missing(splits)) and (sources or sources.refused or (download and not _is_shipped(file))):
         if download:
             from visiontrain.data.download import fetch  # only here: it brings the network's modules
 

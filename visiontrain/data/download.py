@@ -50,8 +50,9 @@ def fetch(sources: Sources, home: Path, wanted: Sequence[Path], root: Path) -> N
         DataError: not there, not what was described, not an archive that can be trusted, no room, or no network; what to
             fetch by hand, and where to put it, is said.
     """
-    if sources.refused:
-        raise DataError(sources.refused)
+    if not sources:
+        nowhere = f"download=true: the description does not say where the data can be had; missing is {wanted[0]}"
+        raise DataError(sources.refused or nowhere)
     inside = [path.relative_to(root) for path in wanted if path.is_relative_to(root)]
     folder = cache_dir() / "downloads"
     try:

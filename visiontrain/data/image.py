@@ -18,7 +18,7 @@ from visiontrain.errors import DataError, VisionTrainError
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 GREY = 114  # what surrounds a picture, in every channel
-MOST_PIXELS = 1 << 28  # 16384 x 16384: 0.8 GB once decoded, twice that on the way there from 16 bits a channel
+MOST_PIXELS = 1 << 28  # 16384 x 16384: 0.8 GB decoded, twice that and the file while it is decoded
 _COLOUR = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
@@ -110,9 +110,14 @@ def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:
 
 def resize_into(target: np.ndarray, image: np.ndarray) -> None:
     """Resize (H, W, 3) as ``resize`` does, straight into ``target``, (h, w, 3) uint8, perhaps a part of a larger one."""
-    (height, width), (rows, columns) = target.shape[:2], image.shape[:2]
-    shrinks = max(rows / height, columns / width) > 2
-    cv2.resize(image, (width, height), target, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    height, width = target.shape[:2]
+    means = cv2.INTER_AREA if shrinks(image, width, height) else cv2.INTER_LINEAR
+    cv2.resize(image, (width, height), target, interpolation=means)
+
+
+def shrinks(image: np.ndarray, width: int, height: int) -> bool:
+    """Whether ``resize`` takes area means of (H, W, 3)."""
+    return max(image.shape[0] / height, image.shape[1] / width) > 2
 
 
 def letterbox(

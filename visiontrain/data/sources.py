@@ -13,6 +13,7 @@ from visiontrain.errors import DataError
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _KEYS = ("url", "bytes", "sha256", "to")
+_NOTHING = ("null", "~", "none", "false", "no")  # as YAML and people write it; a description is read as words
 _SCRIPTS = (".py", ".sh", ".bash", ".bat", ".ps1")
 _LOOKS = "for example download: https://host/pictures.zip"
 
@@ -63,7 +64,8 @@ def sources_of(file: Path, written: Any) -> Sources:
     Raises:
         DataError: a map with a key or a value that cannot be.
     """
-    entries = written if isinstance(written, list) else [written] if written else []
+    nothing = not written or (isinstance(written, str) and written.strip().lower() in _NOTHING)
+    entries = [] if nothing else written if isinstance(written, list) else [written]
     archives = []
     for entry in entries:
         source = _source(file, entry) if isinstance(entry, dict) else Source(str(entry).strip())

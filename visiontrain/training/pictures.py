@@ -24,6 +24,7 @@ def first_batches(record: Callable[[Event], None], class_names: Sequence[str]) -
 
 def _of_batch(name: str, batch: Batch, class_names: Sequence[str]) -> Pictures:
     count = min(len(batch), MOST_IMAGES)
+    batch = batch.slice(0, count).painted()
     rows = [batch.targets.image == i for i in range(count)]
     return Pictures(
         name=name,

@@ -78,7 +78,10 @@ class Reduction:
             )
 
     def _sum_gradients(self, touched: frozenset[int]) -> None:
-        """Zeros stand for a gradient that only other ranks have; a parameter without one anywhere stays without."""
+        """Zeros stand for a gradient that only other ranks have; a parameter without one anywhere stays without.
+
+        On every rank a gradient lies in memory as its parameter does, so that the norm of all has the same bits.
+        """
         for flat, numbers in self._buckets:
             flat.zero_()
             at = 0
@@ -92,8 +95,9 @@ class Reduction:
             for number in numbers:
                 p = self.parameters[number]
                 if number in touched:
-                    summed = flat[at : at + p.numel()].view(p.shape)
-                    p.grad = summed.clone() if p.grad is None else p.grad.copy_(summed)
+                    if p.grad is None or p.grad.stride() != p.stride():
+                        p.grad = torch.empty_like(p)
+                    p.grad.copy_(flat[at : at + p.numel()].view(p.shape))
                 at += p.numel()
 
     def _average_statistics(self, share: float, behind: int) -> None:

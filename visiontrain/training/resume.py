@@ -14,6 +14,7 @@ from visiontrain.training.plan import Plan
 # These do not touch what a window computes, or say how it is cut and shared; every other setting stays as the run began.
 MAY_CHANGE = frozenset(
     {
+        "augment_device",
         "batch",
         "checkpoint_blocks",
         "data",

@@ -15,13 +15,14 @@ from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
 from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.data.augment import album
+from visiontrain.data.augment.lay import most_pixels
 from visiontrain.data.dataset import EvalSet, Key
 from visiontrain.data.description import Description, draw_here, load_description
 from visiontrain.data.index import Index, open_index
 from visiontrain.data.loader import evaluation_loader, fitting_workers, training_loader, worker_count
 from visiontrain.data.sampler import BLOCK, WindowSampler
 from visiontrain.data.shared import read_for_all
-from visiontrain.distributed import ALONE, Ranks, choose_device, joined
+from visiontrain.distributed import ALONE, Ranks, joined
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
@@ -62,7 +63,7 @@ from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
-from visiontrain.training.setup import Setup, chosen, criterion_of, is_deterministic
+from visiontrain.training.setup import Setup, chosen, criterion_of, device_of, is_deterministic
 from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 from visiontrain.training.telling import facts, notices, sentences
@@ -139,7 +140,7 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
     """Look at data, device and folder; nothing is trained and no model built. Rank 0 reads and makes the folder for all."""
     if not config.data:
         raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
-    ranks = ranks.on(choose_device(config.device, ranks.place))
+    ranks = ranks.on(device_of(config, ranks.place))
 
     def read() -> list[Index]:
         description = load_description(config.data, config.download)
@@ -199,7 +200,8 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     batch = 2 * config.batch // ranks.size
     wanted = worker_count(config.workers, ranks.place.local_size)
     largest = config.imgsz.scaled(1 + config.sampling.multi_scale)
-    workers = fitting_workers(wanted, max(batch, BLOCK), largest, ranks.place.local_size)
+    most = most_pixels(config.augment) if config.augment.augment_device == "gpu" else 1
+    workers = fitting_workers(wanted, most * max(batch, BLOCK), largest, ranks.place.local_size)
     loader = evaluation_loader(EvalSet(val_index, config.imgsz), batch, workers, rank=ranks.rank, ranks=ranks.size)
     return Setup(
         config, Path(), ranks, train_index, val_index, loader, plan, choice, precision, resumed, workers, auto=auto

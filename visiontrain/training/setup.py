@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
+from visiontrain.data.bad import refuse_mostly_bad
 from visiontrain.data.balance import class_weights
 from visiontrain.data.cache import Cache
 from visiontrain.data.dataset import TrainSet
@@ -15,8 +18,10 @@ from visiontrain.data.index import Index
 from visiontrain.data.loader import EvaluationLoader
 from visiontrain.data.pixels import KEPT
 from visiontrain.data.select import select
-from visiontrain.distributed import Ranks
+from visiontrain.distributed import Ranks, choose_device
+from visiontrain.errors import ConfigError
 from visiontrain.losses import LOSSES
+from visiontrain.place import Place
 from visiontrain.training.autobatch import BatchChoice
 from visiontrain.training.optimizer import Choice
 from visiontrain.training.plan import Plan
@@ -24,6 +29,26 @@ from visiontrain.training.precision import Precision
 from visiontrain.training.resume import Resumed
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy
 from visiontrain.training.window import Criterion
+
+
+def device_of(config: TrainConfig, here: Place) -> torch.device:
+    """The device of this rank.
+
+    Raises:
+        ConfigError: it is not there, or cannot do what the settings ask of it.
+    """
+    if config.augment.augment_device == "gpu" and config.augment.albumentations.own:
+        raise ConfigError(
+            "augment_device=gpu: albumentations works on finished pictures in the loader processes, and there are none then; "
+            "leave out one of the two"
+        )
+    device = choose_device(config.device, here)
+    if config.augment.augment_device == "gpu" and device.type != "cuda":
+        raise ConfigError(
+            f"augment_device=gpu: samples are painted on the GPU that trains, and this run is on {device.type}; train on a "
+            "GPU (device=0), or leave augment_device out: with cpu the loader processes paint them"
+        )
+    return device
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +91,12 @@ class Setup:
 
 
 def chosen(config: TrainConfig, index: Index, description: Description) -> Index:
-    """What of a split the settings leave; fraction is of the training pictures alone."""
+    """What of a split the settings leave; fraction is of the training pictures alone.
+
+    Raises:
+        DataError: more pictures are bad than can be used.
+    """
+    refuse_mostly_bad(index.findings, len(index), f"{description.file}, {index.split}")
     sampling = config.sampling
     fraction = sampling.fraction if index.split == "train" else 1.0
     return select(index, description.root, fraction, sampling.classes, sampling.single_cls)

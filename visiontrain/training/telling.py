@@ -64,6 +64,8 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
 def drawing(setup: Setup) -> Iterator[str]:
     """How often pictures are drawn and what their boxes weigh, where that is not all the same."""
     sampling, index = setup.config.sampling, setup.train
+    if setup.config.augment.augment_device == "gpu":
+        yield "The device paints the samples (augment_device=gpu); the usual blur, grey and CLAHE are left out."
     if told := album.try_out(setup.config.augment.albumentations, setup.config.imgsz):
         yield told
     if sampling.balance != "none":

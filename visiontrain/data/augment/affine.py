@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from visiontrain.data.augment.draft import Context, Draft
 from visiontrain.data.augment.extent import visible_extents
+from visiontrain.data.augment.lay import lay
 from visiontrain.data.augment.paint import paint, seen_part
 from visiontrain.data.bad import BadPicture
 from visiontrain.data.image import GREY
+from visiontrain.drawing import Drawing, Piece
 
 SMALLEST = 2.0  # pixels: a box must be wider and higher than this
 LEAST_SEEN = 0.1  # of its area: what is left of a box after clipping
@@ -19,15 +23,18 @@ LONGEST = 100.0  # ratio of the sides
 
 
 def place(draft: Draft, context: Context) -> Draft:
-    """Draw the tiles of a draft into its picture, and their boxes with them."""
+    """Draw the tiles of a draft into its picture, or lay them out for the device, and their boxes with them."""
     matrix = draw_matrix(context, draft.canvas)
-    image = np.full((*context.size, 3), GREY, np.uint8)
     index = context.pictures.index
     drawn, seen, boxes, classes = [], [], [], []
+    pieces: list[Piece] = []
+    on_device = context.settings.augment_device == "gpu"
+    image = draft.image if on_device else np.full((*context.size, 3), GREY, np.uint8)
+    draw: Callable[..., np.ndarray | None] = partial(lay, pieces, context.size) if on_device else partial(paint, image)
     for tile in draft.tiles:
         part = seen_part(tile, draft.canvas)
         try:
-            forward = paint(image, tile, part, matrix, context.pictures)
+            forward = draw(tile, part, matrix, context.pictures)
         except BadPicture as error:  # its place stays grey
             context.bad.append(str(error))
             continue
@@ -36,15 +43,16 @@ def place(draft: Draft, context: Context) -> Draft:
             seen.append(part)
             boxes.append(index.boxes(tile.index))
             classes.append(index.classes(tile.index))
+    draft = replace(draft, image=image, drawing=Drawing(context.size, (tuple(pieces),)) if on_device else None)
     if not drawn:
-        return replace(draft, image=image)
+        return draft
     counts = [len(each) for each in boxes]
     moved, kept = move_boxes(
         clip_boxes(np.concatenate(boxes), np.repeat(seen, counts, axis=0)),
         np.repeat(drawn, counts, axis=0),
         context.size,
     )
-    return replace(draft, image=image, boxes=moved, classes=np.concatenate(classes)[kept].astype(np.int64))
+    return replace(draft, boxes=moved, classes=np.concatenate(classes)[kept].astype(np.int64))
 
 
 def draw_matrix(context: Context, canvas: tuple[int, int]) -> np.ndarray:

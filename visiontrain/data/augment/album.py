@@ -49,7 +49,7 @@ class Album:
 def vary(draft: Draft, context: Context) -> Draft:
     """Apply the pipeline of the settings; its random numbers are a stream of their own, so others stay as they are."""
     pipeline = context.settings.albumentations
-    if pipeline.text == "none":
+    if pipeline.text == "none" or context.settings.augment_device == "gpu":  # which has no pixels yet
         return draft
     (rng,) = context.rng.spawn(1)
     if not pipeline.own:

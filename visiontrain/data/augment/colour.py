@@ -24,6 +24,8 @@ def jitter(draft: Draft, context: Context) -> Draft:
     if not any(strengths):
         return draft
     matrix = colour_matrix(hue * math.pi, 1 + saturation, 1 + value)
+    if draft.drawing:
+        return replace(draft, drawing=replace(draft.drawing, colour=matrix))
     return replace(draft, image=cv2.transform(draft.image, matrix))
 
 

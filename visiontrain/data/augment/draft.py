@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from visiontrain.config.image_size import ImageSize
+from visiontrain.drawing import Drawing
 
 if TYPE_CHECKING:
     from visiontrain.config.schema import AugmentConfig
@@ -36,7 +37,7 @@ class Draft:
 
     ``index`` is the picture it is about. The mosaic fills ``tiles`` and says how large their ``canvas`` is, (height,
     width), beyond which nothing of them is seen; the affine turns them into ``image`` (H, W, 3) uint8 RGB with ``boxes``
-    (N, 4) float64 xyxy in its pixels and ``classes`` (N,).
+    (N, 4) float64 xyxy in its pixels and ``classes`` (N,). With augment_device=gpu there is a ``drawing`` and no image.
     """
 
     index: int
@@ -45,6 +46,7 @@ class Draft:
     image: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 3), np.uint8))
     boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
     classes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    drawing: Drawing | None = None
 
 
 @dataclass(frozen=True, slots=True)

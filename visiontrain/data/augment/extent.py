@@ -35,4 +35,4 @@ def visible_extents(quads: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     seen = np.logical_and(may, inside)
     first = np.where(seen[..., None], points, np.inf).min(axis=1)
     last = np.where(seen[..., None], points, -np.inf).max(axis=1)
-    return np.where(seen.any(axis=1)[:, None], np.concatenate((first, last), axis=1), 0.0)
+    return np.where(seen.any(axis=1, keepdims=True), np.concatenate((first, last), axis=1), 0.0)

@@ -15,10 +15,12 @@ def mirror(draft: Draft, context: Context) -> Draft:
     if not upside and not sideways:
         return draft
     boxes = draft.boxes.copy()
-    height, width = draft.image.shape[:2]
+    height, width = context.size
     if upside:
         boxes[:, (1, 3)] = height - boxes[:, (3, 1)]
     if sideways:
         boxes[:, (0, 2)] = width - boxes[:, (2, 0)]
+    if draft.drawing:
+        return replace(draft, drawing=draft.drawing.flipped(upside=upside, sideways=sideways), boxes=boxes)
     code = -1 if upside and sideways else int(sideways)
     return replace(draft, image=cv2.flip(draft.image, code), boxes=boxes)

@@ -22,9 +22,12 @@ def blend(draft: Draft, context: Context) -> Draft:
         return draft
     other = place(arrange(Draft(context.pick()), context), context)
     ratio = context.rng.beta(32.0, 32.0)
+    if draft.drawing and other.drawing:
+        draft = replace(draft, drawing=draft.drawing.mixed(other.drawing, ratio))
+    else:
+        draft = replace(draft, image=cv2.addWeighted(draft.image, ratio, other.image, 1 - ratio, 0))
     return replace(
         draft,
-        image=cv2.addWeighted(draft.image, ratio, other.image, 1 - ratio, 0),
         boxes=np.concatenate((draft.boxes, other.boxes)),
         classes=np.concatenate((draft.classes, other.classes)),
     )

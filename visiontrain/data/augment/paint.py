@@ -12,6 +12,7 @@ from visiontrain.data.augment.draft import Tile
 from visiontrain.data.pixels import Pixels
 
 Part = tuple[float, float, float, float]  # x1 y1 x2 y2 as fractions of a picture
+Region = tuple[int, int, int, int]  # x1 y1 x2 y2 in whole pixels of the output
 
 # Boxes live in continuous coordinates, where pixel k spans k to k + 1; OpenCV's warps put the middle of pixel k at k.
 _TO_MIDDLE = np.array(((1, 0, 0.5), (0, 1, 0.5), (0, 0, 1)))
@@ -37,17 +38,39 @@ def paint(output: np.ndarray, tile: Tile, seen: Part, matrix: np.ndarray, pictur
         (3, 3) from fractions of the picture to output pixels as it was drawn (whole pixels move a plain resize by less
         than one), None where nothing of the tile is seen.
     """
-    forward = matrix @ np.array(((tile.width, 0, tile.left), (0, tile.height, tile.top), (0, 0, 1)))
-    straight = forward[0, 1] == forward[1, 0] == forward[2, 0] == forward[2, 1] == 0
-    draw = _paint_straight if straight else _paint_warped
+    forward = forward_of(tile, matrix)
+    draw = _paint_straight if is_straight(forward) else _paint_warped
     return draw(output, forward, seen, pictures, tile.index)
+
+
+def forward_of(tile: Tile, matrix: np.ndarray) -> np.ndarray:
+    """(3, 3) from fractions of a tile's picture to output pixels; ``matrix`` is that from canvas to output."""
+    return matrix @ np.array(((tile.width, 0, tile.left), (0, tile.height, tile.top), (0, 0, 1)))
+
+
+def is_straight(forward: np.ndarray) -> bool:
+    """Whether a plain resize draws it."""
+    return bool(forward[0, 1] == forward[1, 0] == forward[2, 0] == forward[2, 1] == 0)
 
 
 def _paint_straight(
     output: np.ndarray, forward: np.ndarray, seen: Part, pictures: Pixels, number: int
 ) -> np.ndarray | None:
+    fit = fit_straight(forward, seen, output.shape[:2], pictures, number)
+    if fit is None:
+        return None
+    (x1, y1, x2, y2), part, drawn = fit
+    pictures_io.resize_into(output[y1:y2, x1:x2], part)
+    return drawn
+
+
+def fit_straight(
+    forward: np.ndarray, seen: Part, size: tuple[int, ...], pictures: Pixels, number: int
+) -> tuple[Region, np.ndarray, np.ndarray] | None:
+    """The region of an output of ``size`` (height, width) that a straight tile fills, the part of its picture that is
+    resized into it, and ``forward`` as that draws it; None where nothing is seen."""
     (wide, _, left), (_, high, top), _ = forward.tolist()
-    height, width = output.shape[:2]
+    height, width = size
     # Neighbours share an edge, so both round it to the same pixel: no gap and no overlap.
     x1, x2 = (min(max(round(edge * wide + left), 0), width) for edge in seen[::2])
     y1, y2 = (min(max(round(edge * high + top), 0), height) for edge in seen[1::2])
@@ -57,11 +80,12 @@ def _paint_straight(
     rows, columns = picture.shape[:2]
     first_column, last_column = _cut((x1 - left) / wide * columns, (x2 - left) / wide * columns, columns)
     first_row, last_row = _cut((y1 - top) / high * rows, (y2 - top) / high * rows, rows)
-    pictures_io.resize_into(output[y1:y2, x1:x2], picture[first_row:last_row, first_column:last_column])
+    part = picture[first_row:last_row, first_column:last_column]
     wide, high = (x2 - x1) / (last_column - first_column), (y2 - y1) / (last_row - first_row)
-    return np.array(
+    drawn = np.array(
         ((wide * columns, 0, x1 - first_column * wide), (0, high * rows, y1 - first_row * high), (0, 0, 1.0))
     )
+    return (x1, y1, x2, y2), part, drawn
 
 
 def _cut(first: float, last: float, length: int) -> tuple[int, int]:
@@ -73,17 +97,16 @@ def _cut(first: float, last: float, length: int) -> tuple[int, int]:
 def _paint_warped(
     output: np.ndarray, forward: np.ndarray, seen: Part, pictures: Pixels, number: int
 ) -> np.ndarray | None:
-    region = _region(forward, seen, output.shape)
+    region = region_of(forward, seen, output.shape)
     if region is None:
         return None
     x1, y1, x2, y2 = region
     backward = np.linalg.inv(forward)
     to_region = np.array(((1, 0, x1), (0, 1, y1), (0, 0, 1)))
-    mask = _mask(backward @ to_region @ _TO_MIDDLE, seen, y2 - y1, x2 - x1, forward)
+    mask = _mask(backward @ to_region @ _TO_MIDDLE, seen, y2 - y1, x2 - x1)
     if not mask.any():
         return forward
-    picture = pictures[number]
-    picture = _shrunk(picture, math.sqrt(abs(np.linalg.det(forward[:2, :2])) / (picture.shape[0] * picture.shape[1])))
+    picture = shrunk(pictures[number], forward)
     to_picture = np.diag((picture.shape[1], picture.shape[0], 1))
     whole = _FROM_MIDDLE @ to_picture @ backward @ to_region @ _TO_MIDDLE
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
@@ -96,7 +119,7 @@ def _paint_warped(
     return forward
 
 
-def _region(forward: np.ndarray, seen: Part, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+def region_of(forward: np.ndarray, seen: Part, shape: tuple[int, ...]) -> Region | None:
     """The rectangle of the output that holds all of the tile; the whole output where part of it lies behind the eye."""
     left, top, right, bottom = seen
     corners = forward @ np.array(((left, right, right, left), (top, top, bottom, bottom), (1, 1, 1, 1)))
@@ -104,17 +127,17 @@ def _region(forward: np.ndarray, seen: Part, shape: tuple[int, ...]) -> tuple[in
     if (corners[2] < 1e-6).any():
         return 0, 0, width, height
     flat = corners[:2] / corners[2]
-    x1, y1 = np.floor(flat.min(axis=1)).clip(0, (width, height)).astype(int)
-    x2, y2 = np.ceil(flat.max(axis=1)).clip(0, (width, height)).astype(int)
+    x1, y1 = np.floor(flat.min(axis=1)).clip(0, (width, height)).astype(int).tolist()
+    x2, y2 = np.ceil(flat.max(axis=1)).clip(0, (width, height)).astype(int).tolist()
     return (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else None
 
 
-def _mask(backward: np.ndarray, seen: Part, height: int, width: int, forward: np.ndarray) -> np.ndarray:
+def _mask(backward: np.ndarray, seen: Part, height: int, width: int) -> np.ndarray:
     """(height, width) bool: the pixels whose middle lies in the seen part of the picture."""
     columns, rows = np.arange(width)[None], np.arange(height)[:, None]
     x, y, depth = (row[0] * columns + row[1] * rows + row[2] for row in backward)
-    if forward[2, :2].any():
-        ahead = depth * np.linalg.det(forward) > 0
+    if backward[2, :2].any():
+        ahead = depth > 0  # one over the depth on the way there
         x, y = x / np.where(ahead, depth, 1), y / np.where(ahead, depth, 1)
     else:
         ahead = True
@@ -122,10 +145,11 @@ def _mask(backward: np.ndarray, seen: Part, height: int, width: int, forward: np
     return ahead & (x >= left) & (x < right) & (y >= top) & (y < bottom)
 
 
-def _shrunk(picture: np.ndarray, gain: float) -> np.ndarray:
+def shrunk(picture: np.ndarray, forward: np.ndarray) -> np.ndarray:
     """Area means where a warp would leave out pixels."""
+    height, width = picture.shape[:2]
+    gain = math.sqrt(abs(np.linalg.det(forward[:2, :2])) / (height * width))
     if gain >= 0.5:
         return picture
-    height, width = picture.shape[:2]
     less = max(round(width * gain), 1), max(round(height * gain), 1)
     return cv2.resize(picture, less, interpolation=cv2.INTER_AREA)
