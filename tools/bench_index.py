@@ -28,11 +28,12 @@ import cv2
 import numpy as np
 
 from visiontrain.batch import Sample
+from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import kept
+from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, mapped, open_index
 from visiontrain.data.loader import Loader
-from visiontrain.data.sampler import permutation
 from visiontrain.errors import ConfigError
 from visiontrain.training.footprint import OBJECTS_PER_IMAGE
 
@@ -181,7 +182,8 @@ def memory(index: Index, base: int, workers: int, epochs: int) -> None:
 
 def sampled(index: Index, workers: int, epochs: int) -> Iterator[int]:
     """Bytes of all processes at the end of each epoch."""
-    with Loader(Lookups(index), workers) as loader:
+    dataset = Lookups(index, 64, AugmentConfig(), seed=0, epochs=epochs)
+    with Loader(dataset, workers) as loader:
         for epoch in range(epochs):
             positions = range(len(index))
             starts = positions[::BATCH]
@@ -190,21 +192,12 @@ def sampled(index: Index, workers: int, epochs: int) -> Iterator[int]:
             yield sum(proportional(process) for process in (os.getpid(), *children()))
 
 
-class Lookups:
-    """All that the index knows of a picture, at a position of an epoch, with a picture of one pixel."""
+class Lookups(TrainSet):
+    """All that the index knows of a picture, at a position of an epoch of training, with a picture of one pixel."""
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        self._order: tuple[int, Any] = (-1, None)
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, key: tuple[int, int]) -> Sample:
-        epoch, position = key
-        if self._order[0] != epoch:
-            self._order = epoch, permutation(0, epoch, len(self.index))
-        i = int(self._order[1][position])
+    def __getitem__(self, key: tuple[int, ...]) -> Sample:
+        epoch, position = key[:2]
+        i = int(self.order(epoch)[position])
         classes = self.index.classes(i).astype(np.int64)
         return Sample(PIXEL, classes, self.index.boxes(i), position, self.index.size(i), path=self.index.path(i))
 

@@ -73,6 +73,7 @@ class TrainSet:
     def order(self, epoch: int) -> np.ndarray | Shuffle:
         """The picture at each position of an epoch (counted from 0)."""
         if self._order is None or self._order[0] != epoch:
+            self._order = None  # two at once would be 8 bytes a picture more, in every loader process
             self._order = epoch, self._orders(epoch)
         return self._order[1]
 
