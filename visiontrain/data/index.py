@@ -24,6 +24,7 @@ from visiontrain.errors import DataError
 
 _FINGERPRINT = b"visiontrain index 1"
 _EMPTY = np.empty(0, np.int64)
+_AT_ONCE = 4096  # pictures whose columns are made together
 _DTYPES = {
     "path_bytes": np.uint8,
     "path_ends": np.int64,
@@ -236,7 +237,8 @@ def index_of(scan: Scan, verdicts: Sequence[Finding] = ()) -> Index:
         verdicts: findings on the split as a whole.
     """
     builder = _Builder(scan.description)
-    builder.add(scan.pictures)
+    for start in range(0, len(scan.pictures), _AT_ONCE):
+        builder.add(scan.pictures[start : start + _AT_ONCE])
     return builder.index(scan, verdicts)
 
 
