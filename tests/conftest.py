@@ -41,6 +41,20 @@ def user_cache(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def narrow(monkeypatch):
+    """A sixteenth of the width, one thread: for tests of the machinery, not of the network."""
+    import torch
+
+    from visiontrain import models
+
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     if not any(item.get_closest_marker("gpu") for item in items):

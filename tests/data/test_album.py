@@ -147,7 +147,7 @@ def test_the_usual_few_need_no_albumentations(index, monkeypatch):
     monkeypatch.setitem(sys.modules, "albumentations", None)
     assert AugmentConfig().albumentations == Pipeline("default")
     samples_of(index, "default")[0, 0]
-    assert album.try_out(Pipeline("default"), SIZE) == ""
+    assert album.told(Pipeline("default")) == ""
     album._built.cache_clear()
     with pytest.raises(ConfigError, match="pip install"):
         samples_of(index, [{"Blur": {}}])[0, 0]
@@ -204,7 +204,9 @@ def test_a_file_a_compose_and_its_stored_text_are_one_pipeline(library, index, t
         for position, expected in enumerate(reference):
             assert np.array_equal(samples[2, position].image, expected.image)
             assert np.array_equal(samples[2, position].boxes, expected.boxes)
-    assert album.try_out(read_pipeline(compose), SIZE) == "albumentations: HorizontalFlip, OneOf (boxes follow)."
+    pipeline = read_pipeline(compose)
+    album.try_out(pipeline, SIZE)
+    assert album.told(pipeline) == "albumentations: HorizontalFlip, OneOf (boxes follow)."
 
 
 def test_filters_of_the_users_own_are_kept(library, index):

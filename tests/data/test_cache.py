@@ -15,6 +15,7 @@ import pytest
 from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import cache as module
 from visiontrain.data import pixels
+from visiontrain.data.bad import BadPicture
 from visiontrain.data.cache import close, in_memory, on_disk
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
@@ -165,6 +166,58 @@ def test_a_later_run_finds_what_an_earlier_one_kept_unless_a_picture_has_changed
     changed, read_changed = run()
     assert read_changed == [0, 1, 2, 3, 4] and changed[1].mean() > 195
     assert len(list((user_cache / "pictures").iterdir())) == 1  # the old one is gone
+
+
+def test_what_is_not_full_outlives_the_process_and_not_the_power(index, decoded, user_cache, monkeypatch):
+    """Another run may still write to it, and what it writes may not be on the disk when the power goes."""
+    cache = on_disk(index, SIZE, *sides(index, SIZE))
+    Pixels(index, SIZE, cache=cache)[3]
+    close(cache)
+    decoded.clear()
+    all_of(Pixels(index, SIZE, cache=on_disk(index, SIZE, *sides(index, SIZE))), index)
+    assert decoded == [0, 1, 2, 4]
+    monkeypatch.setattr(module, "_boot", lambda: "another start of the machine")
+    decoded.clear()
+    cache = on_disk(index, SIZE, *sides(index, SIZE))
+    all_of(Pixels(index, SIZE, cache=cache), index)
+    assert decoded == [0, 1, 2, 3, 4]
+    close(cache)
+    monkeypatch.setattr(module, "_boot", lambda: "a third")
+    decoded.clear()
+    all_of(Pixels(index, SIZE, cache=on_disk(index, SIZE, *sides(index, SIZE))), index)
+    assert decoded == []  # full, so nobody wrote after it was synced
+
+
+def test_pixels_of_another_decoder_are_not_used(index, decoded, user_cache, monkeypatch):
+    cache = on_disk(index, SIZE, *sides(index, SIZE))
+    all_of(Pixels(index, SIZE, cache=cache), index)
+    close(cache)
+    monkeypatch.setattr(module, "reader", lambda: "with another OpenCV")
+    decoded.clear()
+    all_of(Pixels(index, SIZE, cache=on_disk(index, SIZE, *sides(index, SIZE))), index)
+    assert decoded == [0, 1, 2, 3, 4]
+
+
+def test_a_picture_that_is_gone_is_told_by_what_draws_it(index, user_cache, tmp_path):
+    (tmp_path / "images/2.jpg").unlink()
+    cache = on_disk(index, SIZE, *sides(index, SIZE))
+    source = Pixels(index, SIZE, cache=cache)
+    source[1]
+    with pytest.raises(BadPicture, match=r"2\.jpg"):
+        source[2]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot take room beforehand")
+def test_the_room_is_taken_when_the_file_is_made(index, user_cache, monkeypatch):
+    cache = on_disk(index, SIZE, *sides(index, SIZE))
+    assert os.stat(cache.path).st_blocks * 512 >= cache.length
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DataError, match="No space left"):
+        on_disk(index, (32, 32), *sides(index, (32, 32)))
 
 
 @pytest.mark.parametrize("fault", ["power", "short", "state", "format"])

@@ -7,13 +7,15 @@ import json
 import pytest
 import yaml
 from training.test_run import assert_same_state, interrupt_in_window
-from training.test_sampling import go, narrow  # noqa: F401 - a fixture
+from training.test_sampling import go
 
 from visiontrain.api import _ranks_to_start
 from visiontrain.config.parse import parse_keywords, parse_words
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.training.run import train
+
+pytestmark = pytest.mark.usefixtures("narrow")
 
 
 @pytest.fixture

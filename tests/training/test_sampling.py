@@ -21,15 +21,7 @@ from visiontrain.models.weights import read_checkpoint
 from visiontrain.training import autobatch
 from visiontrain.training.run import train
 
-
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch):
-    """A sixteenth of the width, one thread."""
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("narrow")
 
 
 @pytest.fixture

@@ -7,23 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
-from visiontrain import models
 from visiontrain.config.schema import TrainConfig, build
 from visiontrain.data.bad import ONE_IN, refuse_many
 from visiontrain.errors import DataError
 from visiontrain.record.events import Notice, RunStarted
 from visiontrain.training.run import train
 
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("narrow")
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ def class_shares(index: Index, of: str) -> np.ndarray:
     classes = len(index.names)
     if of == "boxes":
         return np.bincount(index.all_classes, minlength=classes) / max(index.targets, 1)
-    picture = np.repeat(np.arange(len(index)), np.diff(index.box_ends, prepend=0))
-    pairs = np.unique(picture * classes + index.all_classes)
+    pairs = np.unique(index.owners * classes + index.all_classes)
     return np.bincount(pairs % classes, minlength=classes) / len(index)
 
 
@@ -37,8 +36,7 @@ def repeat_factors(index: Index, of: str, threshold: float | None = None) -> np.
     threshold = float(found[there].mean()) if threshold is None and there.any() else threshold or 0.0
     of_class = np.sqrt(np.divide(threshold, found, where=there, out=np.ones_like(found))).clip(1)
     factors = np.ones(len(index))
-    picture = np.repeat(np.arange(len(index)), np.diff(index.box_ends, prepend=0))
-    np.maximum.at(factors, picture, of_class[index.all_classes])
+    np.maximum.at(factors, index.owners, of_class[index.all_classes])
     return factors
 
 

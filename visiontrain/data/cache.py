@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from visiontrain.data.index import Index
+from visiontrain.data.kept import reader
 from visiontrain.errors import DataError
 from visiontrain.paths import cache_dir
 
@@ -28,7 +29,8 @@ class Cache:
     """Pictures of a split at training size, each kept by whoever decodes it first.
 
     The file holds the pixels of all pictures end to end and then a byte for each, 1 where they are there. Two processes
-    that keep the same picture write the same bytes. For another process it is the path, mapped anew.
+    that keep the same picture write the same bytes. For another process it is the path, mapped anew. Its room is taken when
+    it is made: a disk that fills up later would end whoever writes to the map without a word.
 
     Args:
         path: of the file, as long as ``length`` says.
@@ -57,6 +59,11 @@ class Cache:
         """(h, w, 3) uint8 of a picture, not to be written to; None as long as nobody has kept it."""
         content = self._content()
         return self._rows(content, number) if content[self.pictures_bytes + number] else None
+
+    @property
+    def full(self) -> bool:
+        """Whether all pictures are there, so that nobody writes any more."""
+        return bool(self._content()[self.pictures_bytes :].all())
 
     def put(self, number: int, picture: np.ndarray) -> None:
         """Keep a picture."""
@@ -112,23 +119,23 @@ def on_disk(index: Index, size: tuple[int, int], heights: np.ndarray, widths: np
     paths = hashlib.sha256(index.path_bytes.tobytes() + repr(size).encode()).hexdigest()[:24]
     folder = _folder() / paths
     cache = Cache(str(folder / "pixels.bin"), heights, widths, lasting=True)
-    stamp = {"format": _FORMAT, "pictures": _stamp(index)}
+    stamp = {"format": _FORMAT, "reader": reader(), "pictures": _stamp(index)}
     if _trusted(folder, stamp, cache.length):
         return cache
     shutil.rmtree(folder, ignore_errors=True)  # whoever still maps the old file keeps it until it ends
     folder.mkdir(parents=True, exist_ok=True)
     _sized(cache)
-    _write_state(folder, stamp, synced=False)
+    _write_state(folder, {**stamp, "boot": _boot()})
     return cache
 
 
 def close(cache: Cache) -> None:
-    """At the end of a run: a file on disk is made to last, one in memory is let go."""
+    """At the end of a run: a file on disk that is full is made to last, one in memory is let go."""
     path = Path(cache.path)
     if cache.lasting:
-        cache.sync()
-        state = json.loads((path.parent / "state.json").read_text("utf-8"))
-        _write_state(path.parent, {name: state[name] for name in ("format", "pictures")}, synced=True)
+        if cache.full:  # else another run may still write, and what it writes is not on the disk yet
+            cache.sync()
+            _write_state(path.parent, {**json.loads((path.parent / "state.json").read_text("utf-8")), "synced": True})
     elif path.parent.name == "fd":  # mapped pages live on until the last process has ended
         os.close(int(path.name))
     else:
@@ -157,20 +164,31 @@ def _sized(cache: Cache) -> Cache:
         )
     with open(cache.path, "wb") as file:  # noqa: PTH123
         file.truncate(cache.length)
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, cache.length)
+            except OSError as error:
+                raise DataError(
+                    f"cache: {cache.path} cannot have {cache.length / 1e9:.1f} GB: {error.strerror}"
+                ) from error
     return cache
 
 
 def _stamp(index: Index) -> str:
-    """Another one after any change of a picture's file."""
+    """Another one after any change of a picture's file, ``touch -r`` included."""
     digest = hashlib.sha256(index.path_bytes.tobytes())
     for number in range(len(index)):
-        status = os.stat(index.path(number))
-        digest.update(b"%d %d " % (status.st_size, status.st_mtime_ns))
+        try:
+            found = os.stat(index.path(number))
+        except OSError:  # gone since the index was made: what draws it tells
+            digest.update(b"- ")
+            continue
+        digest.update(b"%d %d %d " % (found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     return digest.hexdigest()
 
 
 def _trusted(folder: Path, stamp: dict[str, str], length: int) -> bool:
-    """Whether what an earlier run left is whole: it was synced, or no power was lost since."""
+    """Whether what an earlier run left is whole, and read as it would be now: it was synced, or no power was lost since."""
     try:
         state = json.loads((folder / "state.json").read_text("utf-8"))
         there = (folder / "pixels.bin").stat().st_size
@@ -180,10 +198,10 @@ def _trusted(folder: Path, stamp: dict[str, str], length: int) -> bool:
     return same and (state.get("synced") is True or (state.get("boot") == _boot() != ""))
 
 
-def _write_state(folder: Path, stamp: dict[str, str], *, synced: bool) -> None:
+def _write_state(folder: Path, state: dict[str, Any]) -> None:
     descriptor, name = tempfile.mkstemp(prefix="state-", dir=folder)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({**stamp, "synced": synced, "boot": _boot()}, file)
+        json.dump(state, file)
     Path(name).replace(folder / "state.json")
 
 

@@ -78,6 +78,11 @@ class Index:
         """Objects in all pictures."""
         return len(self.all_classes)
 
+    @property
+    def owners(self) -> np.ndarray:
+        """(N,) int64: the picture of each object."""
+        return np.repeat(np.arange(len(self)), np.diff(self.box_ends, prepend=0))
+
     def path(self, i: int) -> str:
         """Path of picture i."""
         start = int(self.path_ends[i - 1]) if i else 0

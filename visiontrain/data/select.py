@@ -168,8 +168,7 @@ def _rows(values: np.ndarray, ends: np.ndarray, kept: np.ndarray) -> tuple[np.nd
 def _rarest_class(index: Index) -> np.ndarray:
     """(n,) the class of each picture that the fewest pictures have, the lower of two; the number of classes without any."""
     classes = len(index.names)
-    picture = np.repeat(np.arange(len(index)), np.diff(index.box_ends, prepend=0))
-    pairs = np.unique(picture * classes + index.all_classes)
+    pairs = np.unique(index.owners * classes + index.all_classes)
     rarity = np.bincount(pairs % classes, minlength=classes).argsort(kind="stable").argsort()
     order = np.append(rarity.argsort(), classes)
     place = np.full(len(index), classes)

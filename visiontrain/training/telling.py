@@ -66,8 +66,8 @@ def drawing(setup: Setup) -> Iterator[str]:
     sampling, index = setup.config.sampling, setup.train
     if setup.config.augment.augment_device == "gpu":
         yield "The device paints the samples (augment_device=gpu); the usual blur, grey and CLAHE are left out."
-    if told := album.try_out(setup.config.augment.albumentations, setup.config.imgsz):
-        yield told
+    if own := album.told(setup.config.augment.albumentations):
+        yield own
     if sampling.balance != "none":
         yield balance_sentence(repeat_factors(index, sampling.balance, sampling.balance_threshold), sampling.balance)
     if weights := class_weights(index, sampling.class_weights):

@@ -98,22 +98,29 @@ def fitted(draft: Draft, size: ImageSize) -> Draft:
     return replace(draft, image=image, boxes=boxes)
 
 
-def try_out(pipeline: Pipeline, size: ImageSize) -> str:
-    """Build the user's pipeline and run it on noise, before anything is trained; the sentence that tells what it is, or "".
+def told(pipeline: Pipeline) -> str:
+    """The sentence that tells what the user's pipeline is, or ""."""
+    if not pipeline.own:
+        return ""
+    album = built(pipeline)
+    moves = "boxes follow" if album.boxes else "none of them moves a box"
+    return f"albumentations: {', '.join(album.names)} ({moves})."
+
+
+def try_out(pipeline: Pipeline, size: ImageSize) -> None:
+    """Build the user's pipeline and run it on noise, before anything is trained.
 
     Raises:
         ConfigError: it cannot be built or used; where and why.
     """
     if not pipeline.own:
-        return ""
+        return
     album = built(pipeline)
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (*size, 3), np.uint8)
     box = np.array([(0.25, 0.25, 0.75, 0.75)]) * np.tile(size[::-1], 2)
     for _ in range(_TRIALS):
         apply(album, Draft(0, image=noise, boxes=box, classes=np.zeros(1, np.int64)), rng, size)
-    moves = "boxes follow" if album.boxes else "none of them moves a box"
-    return f"albumentations: {', '.join(album.names)} ({moves})."
 
 
 def built(pipeline: Pipeline) -> Album:
