@@ -30,7 +30,7 @@ from visiontrain.data.cache import close, in_memory
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
-from visiontrain.data.pixels import KEPT, sides
+from visiontrain.data.pixels import room, sides
 
 OWN = {"samples": "512", "repeat": "16", "format": "text"}
 STAGES = {  # what is timed; a stage inside another is taken off it
@@ -102,7 +102,9 @@ def measure(config: TrainConfig, samples: int, repeat: int) -> dict[str, Any]:
     cv2.setNumThreads(0)
     index = repeated(read_split(load_description(config.data), "train"), repeat)
     cache = in_memory(*sides(index, config.imgsz)) if config.cache else None
-    dataset = TrainSet(index, config.imgsz, config.augment, config.seed, epochs=1000, kept=KEPT, cache=cache)
+    dataset = TrainSet(
+        index, config.imgsz, config.augment, config.seed, epochs=1000, kept=room(config.imgsz), cache=cache
+    )
     if cache:
         for number in range(len(index)):
             dataset.pixels[number]

@@ -16,7 +16,7 @@ from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.data.loader import Loader, worker_count
-from visiontrain.data.pixels import KEPT
+from visiontrain.data.pixels import room
 from visiontrain.data.sampler import WindowSampler
 from visiontrain.memory import release
 
@@ -53,7 +53,9 @@ def speed(device: torch.device | str, data: str = "shapes", size: int = 640, epo
     device, told = torch.device(device), []
     for kind in ("cpu", "gpu"):
         release(device)
-        samples = TrainSet(index, size, AugmentConfig(augment_device=kind), 0, 100, kept=KEPT // max(workers, 1))
+        samples = TrainSet(
+            index, size, AugmentConfig(augment_device=kind), 0, 100, kept=room((size, size), max(workers, 1))
+        )
         with Loader(samples, workers, pin=device.type == "cuda") as loader:
             for epoch in range(epochs + 1):
                 if epoch == 1:  # the first one decodes every picture and starts the workers

@@ -198,6 +198,23 @@ def test_each_factor_does_to_a_picture_what_its_name_says(name, channel, factors
     assert abs(change - expected)[channel] < (0.2 if name == "h" else 0.06)
 
 
+def test_pictures_vary_in_colour_as_with_two_conversions_to_hsv(shared):
+    """With the default strengths, on COCO: saturation and value of a picture change by about what HSV factors give."""
+    rng, settings, means = np.random.default_rng(0), AugmentConfig(), []
+    for path in sorted((shared / "data/coco128/images").rglob("*.jpg"))[:48]:
+        picture = cv2.resize(cv2.imread(str(path)), (80, 80), interpolation=cv2.INTER_AREA)[..., ::-1]
+        hue, s, v = rng.uniform(-1, 1, 3) * (settings.hsv_h, settings.hsv_s, settings.hsv_v)
+        hsv = cv2.cvtColor(picture, cv2.COLOR_RGB2HSV).astype(np.float64)
+        expected = (hsv[..., 1:] * (1 + s, 1 + v)).clip(0, 255).mean(axis=(0, 1))
+        ours = cv2.transform(picture, colour_matrix(hue * math.pi, 1 + s, 1 + v))
+        found = cv2.cvtColor(ours, cv2.COLOR_RGB2HSV)[..., 1:].astype(np.float64).mean(axis=(0, 1))
+        means.append((found - hsv[..., 1:].mean(axis=(0, 1)), expected - hsv[..., 1:].mean(axis=(0, 1))))
+    found, expected = np.array(means).transpose(1, 2, 0)
+    correlations = [np.corrcoef(found[k], expected[k])[0, 1] for k in (0, 1)]
+    print(f"saturation {correlations[0]:.3f}, value {correlations[1]:.3f}, spread {found.std(1) / expected.std(1)}")
+    assert min(correlations) > 0.95 and (abs(found.std(1) / expected.std(1) - (0.8, 1)) < 0.1).all()
+
+
 def test_two_flips_are_none():
     rng = np.random.default_rng(0)
     image, boxes = rng.integers(0, 255, (40, 60, 3), np.uint8), np.array([[3.0, 4, 20, 30]])

@@ -198,6 +198,19 @@ def test_pixels_of_another_decoder_are_not_used(index, decoded, user_cache, monk
     assert decoded == [0, 1, 2, 3, 4]
 
 
+def test_a_picture_rewritten_with_its_old_size_and_time_is_seen(index, decoded, user_cache, tmp_path):
+    cache = on_disk(index, SIZE, *sides(index, SIZE))
+    all_of(Pixels(index, SIZE, cache=cache), index)
+    close(cache)
+    file = tmp_path / "images/1.jpg"
+    before = file.stat()
+    file.write_bytes(file.read_bytes())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    decoded.clear()
+    all_of(Pixels(index, SIZE, cache=on_disk(index, SIZE, *sides(index, SIZE))), index)
+    assert decoded == [0, 1, 2, 3, 4]
+
+
 def test_a_picture_that_is_gone_is_told_by_what_draws_it(index, user_cache, tmp_path):
     (tmp_path / "images/2.jpg").unlink()
     cache = on_disk(index, SIZE, *sides(index, SIZE))

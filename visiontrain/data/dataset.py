@@ -15,8 +15,8 @@ from visiontrain.data.augment.draft import Context
 from visiontrain.data.balance import repeat_factors
 from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
-from visiontrain.data.pixels import KEPT, Pixels
-from visiontrain.data.sampler import Orders, partner
+from visiontrain.data.pixels import MOST, Pixels
+from visiontrain.data.sampler import FEW, Orders, partner
 from visiontrain.data.shuffle import Shuffle
 from visiontrain.data.window_size import drawn_size, fitted_size, shape_kinds
 
@@ -50,7 +50,7 @@ class TrainSet:
         epochs: int,
         sampling: SamplingConfig | None = None,
         block: int = 1,
-        kept: int = KEPT,
+        kept: int = MOST,
         cache: Cache | None = None,
     ) -> None:
         self.index = index
@@ -122,6 +122,12 @@ class TrainSet:
             bad=tuple(context.bad),
             drawing=draft.drawing,
         )
+
+    @property
+    def draws_near(self) -> bool:
+        """Whether samples draw their partners from positions a little before theirs, and need their pictures decoded."""
+        near = self.augment.partners == "near" and not self.sampling.rect and len(self) >= FEW
+        return near and self.pixels.cache is None
 
     def path(self, key: tuple[int, int] | Key) -> str:
         """Of the picture that a sample is about."""

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from visiontrain.batch import Batch, Sample, collate
 from visiontrain.data.dataset import EvalSet, TrainSet
-from visiontrain.data.sampler import block_of
+from visiontrain.data.sampler import block_of, stretch_of
 from visiontrain.errors import VisionTrainError
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -48,7 +48,7 @@ class Loader:
         keep_samples: bool = False,
         start_method: str | None = None,
     ) -> None:
-        self._keys = _Keys(together=workers > 0)
+        self._keys = _Keys(workers, near=isinstance(dataset, TrainSet) and dataset.draws_near)
         self._loader: DataLoader | None = DataLoader(
             _Fetch(dataset, keep_samples),
             batch_sampler=self._keys,
@@ -168,20 +168,43 @@ def evaluation_loader(
 class _Keys:
     """The batch sampler of a DataLoader that outlives an epoch: what it yields, batches for one task, is set before each.
 
-    A worker that makes all samples of a block of positions has their partners' pictures in memory still, however small
-    the batches are.
+    A worker that makes all samples of a block of positions, and those of the block ``APART`` positions later, has their
+    partners' pictures in memory still.
+
+    Args:
+        workers: processes that torch deals tasks to in turn.
+        near: samples draw from blocks of positions before theirs.
     """
 
     lists: Iterable[Sequence[Any]] = ()
 
-    def __init__(self, together: bool) -> None:
-        self.together = together
+    def __init__(self, workers: int, near: bool) -> None:
+        self.workers = workers
+        self.near = near
 
     def __iter__(self) -> Iterator[list[list[Any]]]:
         lists = (list(keys) for keys in self.lists)
-        if not self.together:
+        if not self.workers:
             return ([keys] for keys in lists)
-        return (list(task) for _, task in groupby(lists, block_of))
+        return self._for_the_same_workers(lists) if self.near else _tasks(lists)
+
+    def _for_the_same_workers(self, lists: Iterator[list[Any]]) -> Iterator[list[list[Any]]]:
+        """Each stretch of ``APART`` positions begins with the first worker: who is left over has nothing to do meanwhile.
+
+        Of 3 workers one rests for a task in nine, where each would decode three pictures for a sample. With twice as many
+        workers as tasks it would not pay.
+        """
+        for _, stretch in groupby(lists, stretch_of):
+            count = 0
+            for task in _tasks(stretch):
+                count += 1
+                yield task
+            if self.workers < 2 * count:
+                yield from ([] for _ in range(-count % self.workers))
+
+
+def _tasks(lists: Iterator[list[Any]]) -> Iterator[list[list[Any]]]:
+    return (list(task) for _, task in groupby(lists, block_of))
 
 
 @dataclass(frozen=True, slots=True)

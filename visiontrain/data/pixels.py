@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from visiontrain.data import image
 from visiontrain.data.bad import BadPicture
 from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
+from visiontrain.data.sampler import APART, BACK, BLOCK
 
-KEPT = 256 * 2**20  # bytes of pictures that the loader processes of a host keep together
+MOST = 2**30  # bytes of pictures that the loader processes of a rank keep together
 
 
 class Pixels:
@@ -26,7 +28,7 @@ class Pixels:
         cache: keeps all of them; ``kept`` is not needed then.
     """
 
-    def __init__(self, index: Index, size: tuple[int, int], kept: int = KEPT, cache: Cache | None = None) -> None:
+    def __init__(self, index: Index, size: tuple[int, int], kept: int = MOST, cache: Cache | None = None) -> None:
         self.index = index
         self.size = size
         self.kept = kept
@@ -76,6 +78,18 @@ class Pixels:
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which keeps its own."""
         return {**self.__dict__, "_own": {}, "_guests": {}, "_bytes": 0}
+
+
+def room(size: tuple[int, int], makers: int = 1, ranks: int = 1) -> int:
+    """Bytes of pictures that one of the processes that make samples keeps: the blocks that its own draw from, and its own.
+
+    Args:
+        size: (height, width) of a picture, pixels.
+        makers: processes of a rank that make samples.
+        ranks: that share an epoch.
+    """
+    blocks = BACK * math.ceil(APART / BLOCK / (makers * ranks)) + 1
+    return min(blocks * BLOCK * size[0] * size[1] * 3, MOST // makers)
 
 
 def fitted(height: int, width: int, size: tuple[int, int]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from visiontrain.data.shuffle import Shuffle
 
 BLOCK = 16  # positions whose samples have the same partners to draw from
-APART = 128  # positions between a sample and its nearest partners; loader processes that divide 128 / BLOCK decode once
+APART = 128  # positions between a sample and its nearest partners
 BACK = 2  # blocks to draw from: those 1 and 2 times APART before
 FEW = 512  # pictures: an epoch of less draws from all of it
 LISTED = 2**24  # pictures: up to here the order of an epoch is a list, of 128 MiB at the most
@@ -44,6 +44,11 @@ def block_of(keys: Sequence[Any]) -> Any:
     """What the lists of keys have in common that one worker should make: (epoch, block), or each its own."""
     first = keys[0]
     return (first[0], first[1] // BLOCK) if isinstance(first, tuple) else first
+
+
+def stretch_of(keys: Sequence[Any]) -> tuple[int, int]:
+    """(epoch, stretch) of a list of keys: the samples of the next stretch draw from this one's."""
+    return keys[0][0], keys[0][1] // APART
 
 
 class Orders:

@@ -48,7 +48,9 @@ def kept_pictures(setup: Setup) -> Iterator[Cache | None]:
 def told(cache: Cache) -> str:
     """What is kept, in a sentence."""
     where = f"in {cache.path}, also for later runs" if cache.lasting else "in memory"
-    return f"Training pictures are kept decoded {where}: {cache.pictures_bytes / 1e9:.2f} GB once all {len(cache.heights)} were seen."
+    return (
+        f"Training pictures are kept decoded {where}: {cache.pictures_bytes / 1e9:.2f} GB for all {len(cache.heights)}."
+    )
 
 
 def _in_memory(heights: np.ndarray, widths: np.ndarray) -> Cache:

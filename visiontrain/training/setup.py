@@ -16,7 +16,7 @@ from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import Description
 from visiontrain.data.index import Index
 from visiontrain.data.loader import EvaluationLoader
-from visiontrain.data.pixels import KEPT
+from visiontrain.data.pixels import room
 from visiontrain.data.select import select
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError
@@ -72,7 +72,7 @@ class Setup:
 
     def samples(self, imgsz: ImageSize | None = None) -> TrainSet:
         """The training samples of the run; ``imgsz`` is another size to have them at."""
-        config, makers = self.config, max(self.workers, 1) * self.ranks.place.local_size
+        config = self.config
         return TrainSet(
             self.train,
             imgsz or config.imgsz,
@@ -81,7 +81,7 @@ class Setup:
             self.plan.epochs,
             config.sampling,
             self.plan.images_per_update,
-            KEPT // makers,
+            room(imgsz or config.imgsz, max(self.workers, 1), self.plan.ranks),
             None if imgsz else self.cache,
         )
 

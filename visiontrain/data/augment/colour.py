@@ -33,7 +33,8 @@ def colour_matrix(turn: float, saturation: float, value: float) -> np.ndarray:
     """(3, 3) for RGB colours: turned about the grey axis, their distance from it and their length multiplied.
 
     One product for each pixel is a tenth of the work of going to hue, saturation and value and back. With the default
-    strengths it moves the mean saturation and value of COCO pictures as that does (correlation 0.99 and 0.97).
+    strengths the mean saturation and value of COCO pictures move as they do with that (correlation 0.99 and 0.98), saturation
+    four fifths as far, for here its change leaves the luma as it is and not the largest of the three.
 
     Args:
         turn: of hue, radians.
