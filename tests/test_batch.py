@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -95,3 +97,13 @@ def test_an_empty_batch_has_the_types_of_a_full_one():
     assert empty.images.dtype == full.images.dtype
     assert empty.to("cpu", torch.float64).images.dtype == torch.float64
     assert join([full, empty]).positions == full.positions
+
+
+@pytest.mark.parametrize("down", [1, -1])
+@pytest.mark.parametrize("right", [1, -1])
+def test_pictures_that_are_views_from_their_end_are_stacked_as_they_look(down, right):
+    flipped = replace(SAMPLES[0], image=SAMPLES[0].image[::down, ::right])
+    images = collate([flipped, SAMPLES[2]]).images.permute(0, 2, 3, 1).numpy()
+    np.testing.assert_array_equal(images[0, :32, :64], flipped.image)
+    assert (images[0, 32:] == 114).all()
+    np.testing.assert_array_equal(images[1], SAMPLES[2].image)

@@ -94,20 +94,28 @@ def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) ->
     Returns:
         (K, 4) xyxy inside the output, and the (N,) mask of what was kept.
     """
+    if forward[:, (0, 1, 2, 2), (1, 0, 0, 1)].any():
+        result, ahead, area = _turned(boxes, forward, size)
+    else:
+        gains, shifts = forward[:, None, (0, 1), (0, 1)], forward[:, None, :2, 2]
+        upright = (boxes.reshape(-1, 2, 2) * gains + shifts).reshape(-1, 4)
+        result, ahead = np.minimum(np.maximum(upright, 0.0), np.tile(size[::-1], 2)), np.ones(len(boxes), bool)
+        area = forward[:, 0, 0] * forward[:, 1, 1]
+    before = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) * area
+    sides = result[:, 2:] - result[:, :2]
+    short, long = sides.min(axis=1), sides.max(axis=1)
+    enough = (sides[:, 0] * sides[:, 1] > LEAST_SEEN * before) & (before > 0)
+    kept = ahead & (short > SMALLEST) & (long < LONGEST * short) & enough
+    return result[kept], kept
+
+
+def _turned(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is seen of boxes that do not stay upright, (N, 4) xyxy; (N,) whether all of it is before the eye, and what the
+    area of a picture becomes."""
     corners = np.ones((len(boxes), 4, 3))
     corners[..., :2] = boxes[:, (0, 1, 2, 1, 2, 3, 0, 3)].reshape(-1, 4, 2)
     moved = corners @ forward.transpose(0, 2, 1)
     ahead = moved[..., 2] > 1e-6  # all 1 without perspective
     moved = moved[..., :2] / np.where(ahead, moved[..., 2], 1)[..., None]
-    height, width = size
-    if forward[:, (0, 1, 2, 2), (1, 0, 0, 1)].any():
-        result = visible_extents(moved, size)
-    else:
-        result = np.concatenate((moved.min(axis=1), moved.max(axis=1)), axis=1).clip(0, (width, height, width, height))
-    before = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    before = before * abs(forward[:, 0, 0] * forward[:, 1, 1] - forward[:, 0, 1] * forward[:, 1, 0])
-    sides = result[:, 2:] - result[:, :2]
-    short, long = sides.min(axis=1), sides.max(axis=1)
-    enough = (sides[:, 0] * sides[:, 1] > LEAST_SEEN * before) & (before > 0)
-    kept = ahead.all(axis=1) & (short > SMALLEST) & (long < LONGEST * short) & enough
-    return result[kept], kept
+    area = abs(forward[:, 0, 0] * forward[:, 1, 1] - forward[:, 0, 1] * forward[:, 1, 0])
+    return visible_extents(moved, size), ahead.all(axis=1), area

@@ -49,12 +49,12 @@ class Album:
 def vary(draft: Draft, context: Context) -> Draft:
     """Apply the pipeline of the settings; its random numbers are a stream of their own, so others stay as they are."""
     pipeline = context.settings.albumentations
+    which = usual.drawn(context.rng)
     if pipeline.text == "none" or context.settings.augment_device == "gpu":  # which has no pixels yet
         return draft
-    (rng,) = context.rng.spawn(1)
-    if not pipeline.own:
-        return replace(draft, image=usual.vary(draft.image, rng))
-    return apply(built(pipeline), draft, rng, context.size)
+    if pipeline.own:
+        return apply(built(pipeline), draft, context.rng.spawn(1)[0], context.size)
+    return replace(draft, image=usual.vary(draft.image, which, context.rng.spawn(1)[0])) if any(which) else draft
 
 
 def apply(album: Album, draft: Draft, rng: np.random.Generator, size: ImageSize) -> Draft:

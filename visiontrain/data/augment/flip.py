@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import cv2
-
 from visiontrain.data.augment.draft import Context, Draft
 
 
 def mirror(draft: Draft, context: Context) -> Draft:
-    """Flip the picture and its boxes; both coins are tossed whatever the probabilities."""
+    """Flip the picture and its boxes; both coins are tossed whatever the probabilities. Pixels move as a batch is made."""
     upside, sideways = context.rng.random(2) < (context.settings.flipud, context.settings.fliplr)
     if not upside and not sideways:
         return draft
@@ -22,5 +20,4 @@ def mirror(draft: Draft, context: Context) -> Draft:
         boxes[:, (0, 2)] = width - boxes[:, (2, 0)]
     if draft.drawing:
         return replace(draft, drawing=draft.drawing.flipped(upside=upside, sideways=sideways), boxes=boxes)
-    code = -1 if upside and sideways else int(sideways)
-    return replace(draft, image=cv2.flip(draft.image, code), boxes=boxes)
+    return replace(draft, image=draft.image[:: -1 if upside else 1, :: -1 if sideways else 1], boxes=boxes)
