@@ -158,7 +158,8 @@ def bytes_of(path: str | Path) -> np.ndarray:
         DataError: it cannot be opened.
     """
     try:
-        return np.fromfile(path, np.uint8)
+        with open(path, "rb", buffering=0) as file:
+            return np.frombuffer(file.read(), np.uint8)
     except FileNotFoundError as error:
         raise BadPicture(f"{path}: cannot be opened: {error.strerror}", "picture_missing") from error
     except OSError as error:

@@ -46,12 +46,9 @@ def place(draft: Draft, context: Context) -> Draft:
     draft = replace(draft, image=image, drawing=Drawing(context.size, (tuple(pieces),)) if on_device else None)
     if not drawn:
         return draft
-    counts = [len(each) for each in boxes]
-    moved, kept = move_boxes(
-        clip_boxes(np.concatenate(boxes), np.repeat(seen, counts, axis=0)),
-        np.repeat(drawn, counts, axis=0),
-        context.size,
-    )
+    owner = np.repeat(np.arange(len(boxes)), np.array([len(each) for each in boxes]))
+    clipped = clip_boxes(np.concatenate(boxes), np.array(seen)[owner])
+    moved, kept = move_boxes(clipped, np.array(drawn)[owner], context.size)
     return replace(draft, boxes=moved, classes=np.concatenate(classes)[kept].astype(np.int64))
 
 
@@ -78,9 +75,10 @@ def draw_matrix(context: Context, canvas: tuple[int, int]) -> np.ndarray:
 
 def clip_boxes(boxes: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """(N, 4) float64 xyxy of (N, 4) cx cy w h, all fractions of a picture, cut to the part (N, 4) xyxy that is seen."""
-    half = boxes[:, 2:].astype(np.float64) / 2
-    corners = np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
-    return np.minimum(np.maximum(corners, seen[:, (0, 1, 0, 1)]), seen[:, (2, 3, 2, 3)])
+    middle, half = boxes[:, :2].astype(np.float64), boxes[:, 2:].astype(np.float64) / 2
+    corners = np.concatenate((middle - half, middle + half), axis=1).reshape(-1, 2, 2)
+    parts = seen.reshape(-1, 2, 2)
+    return np.minimum(np.maximum(corners, parts[:, :1]), parts[:, 1:]).reshape(-1, 4)
 
 
 def move_boxes(boxes: np.ndarray, forward: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ def jitter(draft: Draft, context: Context) -> Draft:
     matrix = colour_matrix(hue * math.pi, 1 + saturation, 1 + value)
     if draft.drawing:
         return replace(draft, drawing=replace(draft.drawing, colour=matrix))
-    return replace(draft, image=cv2.transform(draft.image, matrix))
+    return replace(draft, image=cv2.transform(draft.image, matrix, draft.image))
 
 
 def colour_matrix(turn: float, saturation: float, value: float) -> np.ndarray:
