@@ -306,6 +306,13 @@ def test_a_mosaic_decodes_one_picture_whatever_the_batch_and_the_workers(tmp_pat
     assert 1 <= decoded <= 1.08 + again
 
 
+@pytest.mark.filterwarnings("error")
+def test_torch_does_not_warn_of_workers_that_were_asked_for(index, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    with Loader(samples_of(index), 2) as loader:
+        assert len(list(loader.run([[(0, 0)]]))) == 1
+
+
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_workers_of_either_start_method_make_the_same_samples(index, start_method):
     keys = list(WindowSampler([(0, N)], 3, 0))

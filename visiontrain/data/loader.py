@@ -6,8 +6,10 @@ import atexit
 import os
 import shutil
 import signal
+import warnings
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -49,16 +51,17 @@ class Loader:
         start_method: str | None = None,
     ) -> None:
         self._keys = _Keys(workers, near=isinstance(dataset, TrainSet) and dataset.draws_near)
-        self._loader: DataLoader | None = DataLoader(
-            _Fetch(dataset, keep_samples),
-            batch_sampler=self._keys,
-            collate_fn=_as_is,
-            num_workers=workers,
-            pin_memory=pin,
-            persistent_workers=workers > 0,
-            worker_init_fn=_quiet_worker if workers else None,
-            multiprocessing_context=start_method if workers else None,
-        )
+        with _as_many_as_asked():
+            self._loader: DataLoader | None = DataLoader(
+                _Fetch(dataset, keep_samples),
+                batch_sampler=self._keys,
+                collate_fn=_as_is,
+                num_workers=workers,
+                pin_memory=pin,
+                persistent_workers=workers > 0,
+                worker_init_fn=_quiet_worker if workers else None,
+                multiprocessing_context=start_method if workers else None,
+            )
         _OPEN.add(self)
 
     def run(self, keys: Iterable[Sequence[Any]]) -> Iterator[Batch]:
@@ -70,7 +73,9 @@ class Loader:
         if self._loader is None:
             raise VisionTrainError("this loader is closed; make another")
         self._keys.lists = keys
-        yield from _checked(iter(self._loader))
+        with _as_many_as_asked():
+            tasks = iter(self._loader)
+        yield from _checked(tasks)
 
     def close(self) -> None:
         """End the workers."""
@@ -234,6 +239,14 @@ class _Fetch(torch.utils.data.Dataset):
         except Exception as error:  # of an augmentation of the user's own, say: which picture it was about
             error.add_note(f"while the sample of {self.dataset.path(key)} was made")
             raise
+
+
+@contextmanager
+def _as_many_as_asked() -> Iterator[None]:
+    """Torch warns of more workers than cores, with two lines of its source: whoever sets workers means it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        yield
 
 
 def _as_is(batches: list[Batch | _Failure]) -> list[Batch | _Failure]:
