@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
-from visiontrain.config.sizes import CLASSES, counts_of
+from visiontrain.config.sizes import CLASSES, counts_of, is_checkpoint
 from visiontrain.data.index_size import images_kept
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.paths import cache_dir
@@ -323,7 +323,7 @@ def run_compare(config: CompareConfig) -> Comparison:
 
 def _checkpoint(model: str) -> dict[str, Any]:
     """What a checkpoint says of its model; of a name there is nothing to read."""
-    if not model.endswith(".pt"):
+    if not is_checkpoint(model):
         return {}
     from visiontrain.models.weights import read_checkpoint
 

@@ -21,6 +21,7 @@ from visiontrain.config.schema import (
     check,
     unknown,
 )
+from visiontrain.config.sizes import is_checkpoint
 from visiontrain.config.values import Leaf, leaves_of, written
 from visiontrain.errors import ConfigError
 
@@ -222,7 +223,7 @@ def _guess(word: str) -> str:
     """The setting that a lone path is probably meant for, or ""."""
     if word.endswith((".yaml", ".yml")):
         return "data"
-    return "model" if word.endswith(".pt") else ""
+    return "model" if is_checkpoint(word) else ""
 
 
 def _continues(following: list[str]) -> bool:

@@ -12,6 +12,7 @@ from visiontrain.paths import cfg_dir
 
 COUNTED = "counted"  # the key beside a size's settings
 CLASSES = 80  # that the counts in the files are of
+CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,13 @@ def class_branches(head: Sequence[int], classes: int) -> tuple[int, int]:
     return parameters, 2 * width * len(head)
 
 
+def is_checkpoint(model: str) -> bool:
+    """Whether ``model`` is the path of a checkpoint; else it is the name of a family and size."""
+    return model.endswith(CHECKPOINTS)
+
+
 def no_such_model(name: str, known: Sequence[str]) -> ConfigError:
     """The error about a name that is neither a model nor a checkpoint."""
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return ConfigError(f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt file.")
+    return ConfigError(f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt or .safetensors file.")

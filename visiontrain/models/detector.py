@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from visiontrain.nn.head import DetectorOutput, HeadOutput
 from visiontrain.nn.norm import norm_of
+from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
 
 
@@ -29,6 +30,7 @@ class Detector(nn.Module):
         self.name = name
         self.class_names = tuple(class_names)
         self.checkpoint_blocks = False
+        self.licence = ""  # of weights that came from elsewhere, as their file says
 
     def forward(self, images: Tensor) -> HeadOutput | DetectorOutput:
         raise NotImplementedError
@@ -43,6 +45,7 @@ class Detector(nn.Module):
 
     def description(self) -> dict[str, Any]:
         """What a checkpoint needs to build this model again."""
+        activation = sppf_activation(self)
         return {
             "family": self.family,
             "name": self.name,
@@ -50,6 +53,8 @@ class Detector(nn.Module):
             "names": list(self.class_names),
             "stride": self.stride,
             "norm": norm_of(self),
+            **({} if activation is None else {"sppf_activation": activation}),
+            "licence": self.licence,
         }
 
     def parameter_count(self) -> int:

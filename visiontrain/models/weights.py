@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +9,60 @@ import torch
 
 from visiontrain.errors import WeightsError
 from visiontrain.models import MODELS, build_model
+from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
+from visiontrain.models.foreign import is_foreign, read_foreign
+from visiontrain.models.pickled import Refused
+from visiontrain.models.safetensors import read_safetensors
 from visiontrain.nn.norm import NORMS, alone, swap_norms
+from visiontrain.nn.pooling import set_sppf_activation
 
 SCHEMA_VERSION = 1
+# What every checkpoint has; the rest is looked at where it is used.
+_KINDS: dict[str, type] = {
+    "kind": str,
+    "settings": dict,
+    "weights": dict,
+    "model": dict,
+    "model.family": str,
+    "model.name": str,
+    "model.names": list,
+    "model.norm": str,
+}
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The content of one of our checkpoints, on the CPU: tensors and plain values only.
+    """The content of a checkpoint, on the CPU: tensors and plain values only.
+
+    Args:
+        path: one of ours, as .pt or .safetensors, or an Ultralytics .pt, whose content is given as that of one of ours.
 
     Raises:
-        WeightsError: no such file, not a checkpoint of ours, or of a newer version.
+        WeightsError: no such file, not a checkpoint, of a newer version, or one that is not safe to read.
     """
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"{path}: no such checkpoint. Give the path of a last.pt or best.pt of a run.")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError) as error:
-        raise WeightsError(
-            f"{path}: not a checkpoint of visiontrain, or damaged; only tensors and plain values are read, and nothing "
-            f"in a file is run ({type(error).__name__}: {str(error).splitlines()[0][:120]})."
-        ) from error
+        content = read_safetensors(path) if path.suffix == ".safetensors" else _read_archive(path)
+    except Refused as refused:
+        raise WeightsError(f"{path}: {refused}.") from refused
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return _of_this_version(content, path)
+
+
+def _read_archive(path: Path) -> Any:
+    with Archive(path) as archive:
+        content = archive.content()
+        return read_foreign(content, archive) if is_foreign(content) else archive.plain(content)
+
+
+def _of_this_version(content: Any, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "schema_version" not in content or "model" not in content:
         raise WeightsError(
-            f"{path}: holds no visiontrain checkpoint (no schema_version). Give a last.pt or best.pt of a run."
+            f"{path}: holds no visiontrain checkpoint (no schema_version), nor a model of Ultralytics as their trainer "
+            "writes it. Give a last.pt or best.pt of a run."
         )
     version = content["schema_version"]
     if version != SCHEMA_VERSION:
@@ -43,7 +70,31 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"{path}: checkpoint schema {version}, this version reads {SCHEMA_VERSION}. "
             "Update visiontrain, or train again with this version."
         )
+    wrong = [name for name, kind in _KINDS.items() if not isinstance(_part(content, name), kind)]
+    wrong += [name for name in ("weights", "ema") if name not in wrong and not _are_tensors(content.get(name, {}))]
+    if wrong or (content["kind"] == "training" and "ema" not in content):
+        raise WeightsError(f"{path}: no checkpoint of visiontrain, or damaged: {wrong[0] if wrong else 'ema'} is not there.")
     return content
+
+
+def _part(content: dict[str, Any], name: str) -> Any:
+    outer, _, inner = name.partition(".")
+    value = content.get(outer)
+    return value.get(inner) if inner and isinstance(value, dict) else value
+
+
+def _are_tensors(weights: dict[str, Any]) -> bool:
+    return all(isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in weights.items())
+
+
+def licence_sentence(model: Detector) -> str:
+    """What is to be told of weights that came from elsewhere; empty for those that were trained here from scratch."""
+    if not model.licence:
+        return ""
+    return (
+        f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence} (as "
+        "stored in the file); weights under that licence keep it, also when they are trained on."
+    )
 
 
 def load_model(path: str | Path) -> Detector:
@@ -68,6 +119,9 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
         )
     model = build_model(about["name"], about["names"])
     swap_norms(model, alone(about["norm"]))
+    if "sppf_activation" in about:  # older checkpoints are of a family that always has one
+        set_sppf_activation(model, about["sppf_activation"])
+    model.licence = about.get("licence", "")
     fill(model, content["ema"] if content["kind"] == "training" else content["weights"], path)
     return model.eval()
 

@@ -27,3 +27,15 @@ class SPPF(nn.Module):
         for _ in range(3):
             parts.append(self.m(parts[-1]))
         return self.cv2(torch.cat(parts, 1))
+
+
+def sppf_activation(model: nn.Module) -> bool | None:
+    """Whether the first convolution of a model's SPPF has an activation; None: it has no SPPF."""
+    return next((not isinstance(m.cv1.act, nn.Identity) for m in model.modules() if isinstance(m, SPPF)), None)
+
+
+def set_sppf_activation(model: nn.Module, on: bool) -> None:
+    """Give the first convolution of a model's SPPF an activation or none: published weights have it both ways."""
+    for module in model.modules():
+        if isinstance(module, SPPF):
+            module.cv1.act = nn.SiLU(inplace=True) if on else nn.Identity()

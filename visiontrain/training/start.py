@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from visiontrain.config.schema import TrainConfig
+from visiontrain.config.sizes import is_checkpoint
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
@@ -80,7 +81,7 @@ def model_with(config: TrainConfig, class_names: Sequence[str], norm: str) -> De
 
 def from_scratch(config: TrainConfig) -> bool:
     """Whether ``model`` names a family and size; else it is the path of a checkpoint."""
-    return config.model in model_names() or not config.model.endswith(".pt")
+    return config.model in model_names() or not is_checkpoint(config.model)
 
 
 def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
