@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what i
     from visiontrain.data.convert import Conversion
     from visiontrain.data.description import Description
     from visiontrain.evaluation.evaluator import Evaluation
+    from visiontrain.models.convert import ConvertedWeights
     from visiontrain.record.compare import Comparison
     from visiontrain.record.events import Event
 
@@ -162,15 +163,16 @@ def check(**settings: Any) -> CheckResult:
     return run_check(parse_keywords(CheckConfig, settings))
 
 
-def convert(**settings: Any) -> Conversion:
-    """Write a data set in another label format into a new folder; the old one is not touched.
+def convert(**settings: Any) -> Conversion | ConvertedWeights:
+    """Write a data set in another label format into a new folder, or a checkpoint as one of ours into a new file.
 
     Args:
         settings: as on the command line (``visiontrain help convert``).
 
     Raises:
-        ConfigError: the folder is there already, or cannot be written.
+        ConfigError: the folder or file is there already, or cannot be written.
         DataError: the data set cannot be used.
+        WeightsError: the checkpoint cannot be read.
     """
     return run_convert(parse_keywords(ConvertConfig, settings))
 
@@ -251,8 +253,19 @@ def run_check(config: CheckConfig) -> CheckResult:
     return look(config)
 
 
-def run_convert(config: ConvertConfig) -> Conversion:
-    """Convert with settings that are checked already; a bar appears on a terminal where it takes more than a second."""
+def run_convert(config: ConvertConfig) -> Conversion | ConvertedWeights:
+    """Convert with settings that are checked already: the weights that are given, else the data."""
+    out = Path(config.out).expanduser().absolute()
+    if not config.weights:
+        return _convert_data(config, out)
+    before_torch()
+    from visiontrain.models.convert import convert_weights
+
+    return convert_weights(Path(config.weights).expanduser(), out)
+
+
+def _convert_data(config: ConvertConfig, out: Path) -> Conversion:
+    """A bar appears on a terminal where it takes more than a second."""
     from tqdm.auto import tqdm
 
     from visiontrain.data.convert import convert as convert_data
@@ -264,7 +277,6 @@ def run_convert(config: ConvertConfig) -> Conversion:
             bar.n, bar.total = done, total
             bar.set_description(what)
 
-        out = Path(config.out).expanduser().absolute()
         description = load_description(config.data)
         return convert_data(description, config.format, out, copy=config.pictures == "copy", on_progress=show)
 

@@ -28,7 +28,7 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
     ),
     "convert": (
         ConvertConfig,
-        "write a data set in another label format",
+        "write a data set in another label format, or a checkpoint as one of ours",
         "visiontrain convert data=shapes format=coco out=shapes_coco",
     ),
     "compare": (

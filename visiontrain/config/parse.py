@@ -27,6 +27,7 @@ from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _LONE: dict[type, tuple[str, ...]] = {CompareConfig: ("a", "b")}  # what words without = stand for, in order
+_OF_DATA = ("data", "format", "pictures")  # settings of convert that weights have no use for
 _PLACEHOLDER = re.compile(r"\{[\w. \[\]]+\}|\$\{?\w+\}?")
 
 
@@ -125,6 +126,10 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
+    if settings is ConvertConfig and (good.get("weights") or "weights" in tried):
+        idle = [f"{name} changes nothing where weights are converted; leave it out" for name in _OF_DATA if name in good]
+        lacking = not good.get("out") and "out" not in tried
+        return [*idle, *([f"out must be given, for example {prefix}weights=theirs.pt out=ours.pt"] if lacking else [])]
     if settings is ConvertConfig:
         lacking = [name for name in ("data", "format", "out") if not good.get(name) and not {name, "cfg"} & tried]
         example = f"for example {prefix}data=my.yaml format=coco out=my_coco"
@@ -137,7 +142,7 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
 def _unfilled(good: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
     """Paths such as {dataset.location}/data.yaml, copied with the placeholder that should have been filled in."""
     found = []
-    for name in ("data", "model", "resume", "project"):
+    for name in ("data", "model", "resume", "project", "weights"):
         value = good.get(name)
         if value and (mark := _PLACEHOLDER.search(value)) and not Path(value).exists():
             found.append(f"{where[name]}: {mark[0]} stands for something that was not filled in; write the path itself")

@@ -424,11 +424,12 @@ class CompareConfig(_Checked):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConvertConfig(_Checked):
-    """Settings of a conversion of a data set into another label format."""
+    """Settings of a conversion: of a data set into another label format, or of a checkpoint into one of ours."""
 
+    weights: str = setting("", "a checkpoint to write as one of ours: Ultralytics' .pt, or ours as .pt or .safetensors")
     data: str = _like(TrainConfig, "data")
     format: str = setting("yolo", "labels of the new data set", choices=("yolo", "coco", "voc"))
-    out: str = setting("", "folder of the new data set; it must not be there yet")
+    out: str = setting("", "folder of the new data set, or file of the new checkpoint; it must not be there yet")
     pictures: str = setting(
         "link", "link: symbolic links to the pictures; copy: a folder that can be moved away", choices=("link", "copy")
     )

@@ -23,7 +23,7 @@ from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
-from visiontrain.models.weights import model_of, read_checkpoint
+from visiontrain.models.weights import licence_sentence, model_of, read_checkpoint
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
 from visiontrain.record.run import Recorder, Sink
@@ -61,7 +61,7 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
     with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
-        for text in index.told:
+        for text in [*filter(None, [licence_sentence(model)]), *index.told]:
             record(Notice(text))
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))

@@ -7,11 +7,13 @@ is decided by the names and shapes of its weights alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import torch
 from torch import nn
 
+from visiontrain.config.sizes import counts_of
 from visiontrain.models import build_model, model_names
 from visiontrain.models.archive import DEEPEST, Archive
 from visiontrain.models.detector import Detector
@@ -142,7 +144,10 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     """The model, without memory of its own, whose weights have these names and shapes."""
     shapes = {name: tensor.shape for name, tensor in stored.items()}
     nearest: tuple[int, str, str] | None = None
-    for name in model_names():
+    parameters = sum(prod(shape) for name, shape in shapes.items() if name.endswith((".weight", ".bias")))
+    for name in sorted(
+        model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters)
+    ):  # the likely one first: building each takes a while
         with torch.device("meta"):
             model = build_model(name, class_names)
         ours = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}

@@ -19,6 +19,7 @@ from visiontrain.data.loader import SHARED_MEMORY, worker_count
 from visiontrain.distributed import Ranks
 from visiontrain.memory import peak_is_of
 from visiontrain.models.detector import Detector
+from visiontrain.models.weights import licence_sentence
 from visiontrain.nn.norm import norm_layers
 from visiontrain.record.events import Notice
 from visiontrain.record.files import write_text
@@ -48,6 +49,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
     )
     return (
         f"{model.name}, {model.parameter_count() / 1e6:.2f} M parameters, {origin}, on {what}, {setup.precision.name}{again}",
+        *filter(None, [licence_sentence(model)]),
         f"{config.data}: {data}",
         *setup.train.told,
         *setup.val.told,
