@@ -48,7 +48,9 @@ def narrow(monkeypatch):
 
     from visiontrain import models
 
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
+    size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
+    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}}
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {**size, **own[family]}})
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

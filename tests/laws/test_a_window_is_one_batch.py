@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
-from laws.toys import MIXED, OURS, TOLERANCE, Narrow, Pieces, Toy, cut, gradient_by_hand, relative, run_window
+from laws.toys import (
+    MIXED,
+    OURS,
+    TOLERANCE,
+    Narrow,
+    NarrowDual,
+    Pieces,
+    Toy,
+    cut,
+    gradient_by_hand,
+    relative,
+    run_window,
+)
+
+from visiontrain.training.window import check_terms
 
 SPLITS = {
     "one batch": [16],
@@ -46,6 +60,25 @@ def test_toy(dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
 def test_detector(dtype):
     check_split_invariance(OURS, Narrow(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
+def test_detector_with_two_heads(dtype):
+    """Two terms with two weights: each parameter is reached by one of them."""
+    check_split_invariance(OURS, NarrowDual(dtype))
+
+
+def test_each_head_reaches_its_own_parameters_alone():
+    world = NarrowDual()
+    model, batch = world.model(), world.batch().to("cpu", torch.float64)
+    reach = model.term_parameters()
+    check_terms(model, world.criterion, batch, reach)
+    numbers = [id(p) for each in reach.values() for p in each]
+    assert sorted(numbers) == sorted(id(p) for p in model.parameters() if p.requires_grad)
+    loss = world.criterion(model(batch.images), batch.targets)
+    for term, parameters in reach.items():
+        gradients = torch.autograd.grad(loss.terms[term].total, parameters, retain_graph=True, allow_unused=True)
+        assert all(g is not None for g in gradients)
 
 
 def test_background_micro_batches_are_among_the_splits():

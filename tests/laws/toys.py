@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from visiontrain.batch import Batch, Targets
 from visiontrain.config.schema import LossConfig
 from visiontrain.distributed import Ranks
-from visiontrain.losses import DetectionLoss, LossSum, Term
+from visiontrain.losses import DetectionLoss, DualDetectionLoss, LossSum, Term
 from visiontrain.models.detector import Detector
+from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
 from visiontrain.nn.norm import freeze_batch_norm
 from visiontrain.training.precision import Precision
@@ -125,6 +126,20 @@ class Narrow:
         return DetectionLoss(LossConfig())
 
 
+@dataclass
+class NarrowDual(Narrow):
+    """yolo26 with a sixteenth of the channels: two heads, a term and a weight each."""
+
+    def model(self) -> Detector:
+        torch.manual_seed(0)
+        model = YOLO26("yolo26n", ["a", "b", "c"], depth=0.5, width=0.0625, widest=1024, c3k=False)
+        return freeze_batch_norm(model.to(self.dtype).train())
+
+    @property
+    def criterion(self) -> DualDetectionLoss:
+        return DualDetectionLoss(LossConfig(), progress=0.4)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A window after its end: ``gradient`` as the optimizer saw it (None where it took no step)."""
@@ -157,16 +172,17 @@ def run_window(
         precision=precision,
         provisional=provisional,
     )
-    update = pieces.apply(optimizer, sums, reach_of(model, world.term), precision, clip_norm)
+    reach = model.term_parameters() if isinstance(model, Detector) else reach_of(model, world.term)
+    update = pieces.apply(optimizer, sums, reach, precision, clip_norm)
     return Outcome(optimizer.seen[-1] if optimizer.seen else None, sums, update, model)
 
 
 def gradient_by_hand(world: Toy | Narrow, batch: Batch) -> Tensor:
-    """images * d(sum S)/dp / max(sum w, 1) of one batch, straight from autograd: no piece of the trainer."""
+    """images * d(sum S)/dp / max(sum w, 1) of one batch, over all terms, straight from autograd: no piece of the trainer."""
     model = world.model()
     batch = batch.to("cpu", world.dtype)
-    (term,) = world.criterion(model(batch.images), batch.targets).terms.values()
-    mean = len(batch) * term.total / term.weight.clamp(min=1.0).to(term.total.dtype)
+    terms = world.criterion(model(batch.images), batch.targets).terms.values()
+    mean = len(batch) * sum(term.total / term.weight.clamp(min=1.0).to(term.total.dtype) for term in terms)
     gradients = torch.autograd.grad(mean, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
     return flat(gradients)
 

@@ -1,4 +1,4 @@
-"""The loss against an independent implementation, on four real pictures (reference/parity, yolov8n)."""
+"""The losses against an independent implementation, on four real pictures (reference/parity)."""
 
 from __future__ import annotations
 
@@ -9,35 +9,46 @@ import torch
 from visiontrain.batch import Targets
 from visiontrain.boxes import xywh_to_xyxy
 from visiontrain.config.schema import LossConfig
-from visiontrain.losses import DetectionLoss
-from visiontrain.nn.head import HeadOutput, cell_centres
+from visiontrain.losses import LOSSES
+from visiontrain.models import MODELS
+from visiontrain.nn.head import DualOutput, HeadOutput, cell_centres
+
+NAMES = ("yolov8n", "yolo11n", "yolo26n")
 
 
 @pytest.fixture(scope="module")
 def parity(shared):
     folder = shared / "reference" / "parity"
-    return np.load(folder / "yolov8n-expected.npz"), np.load(folder / "batch.npz")
+    return {name: np.load(folder / f"{name}-expected.npz") for name in NAMES}, np.load(folder / "batch.npz")
 
 
-def loss_of(expected, batch):
-    distances = torch.from_numpy(expected["eval/1/boxes"]).transpose(1, 2)
-    scores = torch.from_numpy(expected["eval/1/scores"]).transpose(1, 2)
+def output(expected, head=""):
+    distances, scores = (torch.from_numpy(expected[f"eval/1/{head}{what}"]).mT for what in ("boxes", "scores"))
     anchors, strides = cell_centres([(40, 40), (20, 20), (10, 10)], (8, 16, 32), distances)
+    return HeadOutput(distances, scores, anchors, strides, (320, 320))
+
+
+def loss_of(name, expected, batch):
     rows = torch.from_numpy(batch["targets"]).float()
     targets = Targets(rows[:, 0].long(), rows[:, 1].long(), xywh_to_xyxy(rows[:, 2:]) * 320)
-    return DetectionLoss(LossConfig())(HeadOutput(distances, scores, anchors, strides), targets)
+    dual = name.startswith("yolo26")
+    said = DualOutput(output(expected, "one2many/"), output(expected, "one2one/")) if dual else output(expected)
+    return LOSSES[MODELS[name[:-1]].loss](LossConfig())(said, targets)
 
 
-@pytest.mark.parametrize("part", DetectionLoss.part_names)
-def test_parts(parity, part):
-    expected, batch = parity
-    loss = loss_of(expected, batch)
-    value = loss.parts["detect"][part] / loss.terms["detect"].weight
-    assert float(value) == pytest.approx(float(expected[f"loss/{part}"]), rel=1e-4)
+@pytest.mark.parametrize("name", NAMES)
+def test_parts(parity, name):
+    """Of two heads the file holds the parts of the second."""
+    loss = loss_of(name, parity[0][name], parity[1])
+    term = list(loss.terms)[-1]
+    for part, value in loss.parts[term].items():
+        expected = float(parity[0][name][f"loss/{part.removeprefix('o2o_')}"])
+        assert float(value / loss.terms[term].weight) == pytest.approx(expected, rel=1e-4), part
 
 
-def test_sum(parity):
-    """The window's gradient is that of images * S / w; this is that number."""
-    expected, batch = parity
-    term = loss_of(expected, batch).terms["detect"]
-    assert 4 * float(term.total / term.weight) == pytest.approx(float(expected["loss_sum"]), rel=1e-4)
+@pytest.mark.parametrize("name", NAMES)
+def test_sum(parity, name):
+    """The window's gradient is that of images * S / w; this is that number. Of two heads at the start of a run."""
+    terms = loss_of(name, parity[0][name], parity[1]).terms.values()
+    found = 4 * sum(float(term.total / term.weight) for term in terms)
+    assert found == pytest.approx(float(parity[0][name]["loss_sum"]), rel=1e-4)

@@ -9,6 +9,7 @@ from visiontrain.errors import ConfigError
 from visiontrain.losses import LOSSES
 from visiontrain.models import MODELS, build_model, model_names
 from visiontrain.models.detector import scaled_depth, scaled_width
+from visiontrain.nn.head import DualOutput
 from visiontrain.nn.norm import batch_norms, running_statistics, swap_norms
 
 torch.set_num_threads(1)
@@ -19,6 +20,16 @@ PARAMETERS = {  # of the published models, 80 classes
     "yolov8m": 25_902_640,
     "yolov8l": 43_691_520,
     "yolov8x": 68_229_648,
+    "yolo11n": 2_624_080,
+    "yolo11s": 9_458_752,
+    "yolo11m": 20_114_688,
+    "yolo11l": 25_372_160,
+    "yolo11x": 56_966_176,
+    "yolo26n": 2_572_280,
+    "yolo26s": 10_009_784,
+    "yolo26m": 21_896_248,
+    "yolo26l": 26_299_704,
+    "yolo26x": 58_993_368,
 }
 EIGHTY = [f"class {i}" for i in range(80)]
 
@@ -34,18 +45,22 @@ def test_parameter_count(name):
     assert model.parameter_count() == PARAMETERS[name]
 
 
-def test_keys_are_those_of_published_checkpoints():
+KEYS = {
+    "yolov8n": (355, "model.2.m.0.cv1.bn.num_batches_tracked model.22.cv2.0.2.bias model.22.dfl.conv.weight"),
+    "yolo11n": (499, "model.8.m.0.m.1.cv2.conv.weight model.10.m.0.attn.pe.bn.bias model.23.cv3.0.1.0.conv.weight"),
+    "yolo11m": (649, "model.2.m.0.cv3.conv.weight"),
+    "yolo26n": (708, "model.22.m.0.0.cv1.conv.weight model.22.m.0.1.ffn.1.bn.bias model.23.one2one_cv3.2.2.bias"),
+    "yolo26m": (768, "model.22.m.0.1.attn.qkv.conv.weight"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_keys_are_those_of_published_checkpoints(name):
     with torch.device("meta"):
-        keys = set(build_model("yolov8n", EIGHTY).state_dict())
-    assert len(keys) == 355
-    assert {
-        "model.0.conv.weight",
-        "model.2.m.0.cv1.bn.num_batches_tracked",
-        "model.9.cv2.conv.weight",
-        "model.22.cv2.0.2.bias",
-        "model.22.cv3.2.1.bn.running_var",
-        "model.22.dfl.conv.weight",
-    } <= keys
+        keys = set(build_model(name, EIGHTY).state_dict())
+    count, some = KEYS[name]
+    assert len(keys) == count
+    assert {"model.0.conv.weight", "model.9.cv2.conv.weight", *some.split()} <= keys
 
 
 @pytest.mark.parametrize("family", sorted(MODELS))
@@ -65,6 +80,7 @@ def test_a_model_in_training_and_evaluation(family):
     model = build_model(next(n for n in model_names() if n.startswith(family)), ["a", "b"])
     images = torch.rand(1, 3, 64, 96)
     raw = model.train()(images)
+    raw = raw.one_to_one if isinstance(raw, DualOutput) else raw
     decoded = model.eval()(images)
     anchors = 64 * 96 * 21 // 1024
     assert raw.scores.shape == decoded.scores.shape == (1, anchors, 2)
@@ -90,7 +106,7 @@ def test_a_wrong_name_gets_the_near_one(wrong, near):
 
 @pytest.mark.parametrize("wrong", ["", "yolov8", "resnet50"])
 def test_a_wrong_name_gets_the_list(wrong):
-    with pytest.raises(ConfigError, match="Known are yolov8n, yolov8s"):
+    with pytest.raises(ConfigError, match="Known are yolo11n, yolo11s.*yolov8x"):
         build_model(wrong, ["a"])
 
 

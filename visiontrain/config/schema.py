@@ -119,7 +119,9 @@ class LossConfig(_Checked):
 
     box: float = setting(7.5, "gain of the box loss (CIoU)", low=0)
     cls: float = setting(0.5, "gain of the class loss", low=0)
-    dfl: float = setting(1.5, "gain of the distribution focal loss", low=0)
+    dfl: float = setting(
+        1.5, "gain of the distribution focal loss; of the distance loss where there are no bins (yolo26)", low=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,6 +231,11 @@ class ScoringConfig(_Checked):
     iou: float = setting(0.7, "overlap above which the weaker of two boxes of a class is dropped", low=0, high=1)
     max_det: int = setting(300, "detections kept per image; the headline AP counts COCO's 100 of them", low=1)
     conf: float = setting(0.001, "detections below this score are dropped", low=0, below=1)
+    nms: bool | None = setting(
+        None,
+        "drop overlapping boxes; auto: unless the model has a head that needs none (yolo26), whose other head true takes",
+        words={"auto": None},
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

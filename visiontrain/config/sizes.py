@@ -50,22 +50,30 @@ def counts_of(name: str, classes: int = CLASSES) -> Counts:
     if name not in known:
         raise no_such_model(name, list(known))
     counted = known[name]
-    (parameters, channels), (same, as_many) = (class_branches(counted["head"], n) for n in (classes, CLASSES))
+    branch, heads = counted.get("branch", "plain"), counted.get("heads", 1)
+    (parameters, channels), (same, as_many) = (
+        class_branches(counted["head"], n, branch, heads) for n in (classes, CLASSES)
+    )
     return Counts(name, classes, counted["parameters"] + parameters - same, counted["norms"] + channels - as_many)
 
 
-def class_branches(head: Sequence[int], classes: int) -> tuple[int, int]:
-    """Parameters and BatchNorm channels of what alone depends on the number of classes.
-
-    On each level of the head two 3x3 convolutions with BatchNorm and a 1x1 convolution with bias (nn/head.py).
+def class_branches(head: Sequence[int], classes: int, branch: str = "plain", heads: int = 1) -> tuple[int, int]:
+    """Parameters and BatchNorm channels of what alone depends on the number of classes (nn/head.py).
 
     Args:
         head: channels of the levels.
         classes: the number of them.
+        branch: plain: on each level two 3x3 convolutions; depthwise: twice a depth-wise 3x3 and a 1x1 one; with BatchNorm,
+            and then a 1x1 convolution with bias.
+        heads: so many, all alike.
     """
     width = max(head[0], min(classes, 100))
-    parameters = sum(9 * width * (level + width) + 4 * width + (width + 1) * classes for level in head)
-    return parameters, 2 * width * len(head)
+    if branch == "plain":
+        each = [(9 * width * (level + width), 2 * width) for level in head]
+    else:
+        each = [(9 * (level + width) + width * (level + width), level + 3 * width) for level in head]
+    parameters = sum(weights + 2 * channels + (width + 1) * classes for weights, channels in each)
+    return heads * parameters, heads * sum(channels for _, channels in each)
 
 
 def is_checkpoint(model: str) -> bool:

@@ -22,7 +22,7 @@ from visiontrain.evaluation.curves import Confidence, confusion, judged, over_co
 from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
 from visiontrain.prediction.decode import select
-from visiontrain.prediction.nms import Detections, non_max_suppression
+from visiontrain.prediction.nms import Detections, as_they_are, non_max_suppression
 from visiontrain.record.events import Curves
 
 
@@ -180,6 +180,9 @@ def _detect(
             "give the data set that the model was trained on"
         )
     with run.stage("postprocess"):
+        if getattr(output, "end_to_end", False):
+            candidates = select(output.boxes, output.scores, scoring.conf, max_candidates=scoring.max_det)
+            return _Found(_in_original_pixels(as_they_are(candidates), batch.samples), 0, candidates.non_finite)
         candidates = select(output.boxes, output.scores, scoring.conf)
         detections = non_max_suppression(candidates, iou=scoring.iou, max_det=scoring.max_det)
         return _Found(_in_original_pixels(detections, batch.samples), candidates.capped, candidates.non_finite)

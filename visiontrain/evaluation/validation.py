@@ -49,6 +49,7 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     device = ranks.device
     content = ranks.first(lambda: read_checkpoint(config.model))
     model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
+    model.use_nms(config.scoring.nms)
     data = ranks.first(lambda: _data(config, content["settings"]))
     (index,) = read_for_all(ranks, lambda: [_read(config, data, content["settings"], model.class_names)])
     imgsz = image_size(content["settings"]["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
@@ -61,7 +62,7 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
     with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
-        for text in [*filter(None, [licence_sentence(model)]), *index.told]:
+        for text in (*filter(None, (licence_sentence(model), model.about_nms)), *index.told):
             record(Notice(text))
         for finding in index.findings[:SHOWN]:
             record(Notice(str(finding), "warning"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from visiontrain.losses.detection import DetectionLoss
+from visiontrain.losses.detection import DetectionLoss, DualDetectionLoss
 from visiontrain.losses.sums import LossSum, Term
 
-LOSSES = {"detection": DetectionLoss}
+LOSSES: dict[str, type[DetectionLoss | DualDetectionLoss]] = {
+    "detection": DetectionLoss,
+    "dual_detection": DualDetectionLoss,
+}
 
-__all__ = ["LOSSES", "DetectionLoss", "LossSum", "Term"]
+__all__ = ["LOSSES", "DetectionLoss", "DualDetectionLoss", "LossSum", "Term"]

@@ -31,6 +31,8 @@ class Assignment:
 class TaskAlignedAssigner:
     """Alignment t = score^alpha * max(CIoU, 0)^beta chooses the ``top_k`` anchors inside each object.
 
+    Of those that an object has to itself then, the best ``keep`` stay; None: all.
+
     Source:
         Feng et al., TOOD: Task-aligned One-stage Object Detection, ICCV 2021, arXiv:2108.07755.
     """
@@ -38,6 +40,7 @@ class TaskAlignedAssigner:
     top_k: int = 10
     alpha: float = 0.5
     beta: float = 6.0
+    keep: int | None = None
 
     @torch.no_grad()
     def __call__(
@@ -92,6 +95,9 @@ class TaskAlignedAssigner:
         winner = _best_of_each_slot(slot, overlap, g, slots, objects)
         positive = (chosen & ~contested) | (contested & winner)
 
+        if self.keep is not None:
+            positive &= _best_of_each_object(dense, alignment * positive, g, a, self.keep)
+
         g, a, alignment, overlap = g[positive], a[positive], alignment[positive], overlap[positive]
         most_aligned = alignment.new_zeros(objects).scatter_reduce_(0, g, alignment, "amax")
         most_overlap = overlap.new_zeros(objects).scatter_reduce_(0, g, overlap, "amax")
@@ -121,6 +127,19 @@ def _best_of_each_slot(slot: Tensor, overlap: Tensor, g: Tensor, slots: int, obj
     top = overlap == highest[slot]
     first = g.new_full((slots,), objects).scatter_reduce_(0, slot[top], g[top], "amin")
     return top & (g == first[slot])
+
+
+def _best_of_each_object(dense: Tensor, alignment: Tensor, g: Tensor, a: Tensor, keep: int) -> Tensor:
+    """Which pair is among the ``keep`` best of its object.
+
+    Args:
+        dense: (N, A), which is written over.
+        alignment: of each pair, 0 where it does not count.
+    """
+    dense.zero_()
+    dense[g, a] = alignment
+    best = dense.topk(min(keep, dense.shape[1])).indices
+    return torch.zeros_like(dense, dtype=torch.bool).scatter_(1, best, True)[g, a]
 
 
 def _end_of_chunk(image: Tensor, start: int, most: int) -> int:

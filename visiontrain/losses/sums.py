@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -36,6 +36,12 @@ class LossSum:
 
     terms: Mapping[str, Term]
     parts: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+
+
+def at_progress(loss: Callable[..., LossSum], progress: float) -> Callable[..., LossSum]:
+    """The loss as it is at a moment of the run, 0 to 1, the same for all of a window; one without ``at`` never changes."""
+    moved = getattr(loss, "at", None)
+    return moved(progress) if moved else loss
 
 
 def require_loss_sum(loss: object, of: str) -> LossSum:

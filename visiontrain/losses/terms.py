@@ -47,3 +47,21 @@ def distribution_sum(logits: Tensor, distances: Tensor, weights: Tensor) -> Tens
     at_upper = log_probabilities.gather(-1, index + 1).squeeze(-1)
     per_side = -torch.lerp(at_lower, at_upper, share)
     return (per_side.mean(-1) * weights).sum()
+
+
+def distance_sum(
+    predicted: Tensor, distances: Tensor, strides: Tensor, size: tuple[int, int], weights: Tensor
+) -> Tensor:
+    """Absolute error of the distances as fractions of the picture's side, mean of the four sides.
+
+    Args:
+        predicted, distances: (P, 4) left top right bottom in cells.
+        strides: (P, 1) pixels of a cell.
+        size: (height, width) of the picture, pixels.
+        weights: (P,).
+
+    Returns:
+        Scalar sum of weight * error.
+    """
+    sides = distances.new_tensor((size[1], size[0], size[1], size[0]))
+    return (((predicted - distances).abs() * strides / sides).mean(-1) * weights).sum()

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from visiontrain.nn.head import DetectorOutput, HeadOutput
+from visiontrain.errors import ConfigError
+from visiontrain.nn.head import DetectorOutput, DualOutput, HeadOutput
 from visiontrain.nn.norm import norm_of
 from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
@@ -16,7 +18,7 @@ from visiontrain.nn.recompute import recomputed
 class Detector(nn.Module):
     """Base of the families: (B, 3, H, W) float RGB in 0..1, H and W multiples of ``stride``.
 
-    Training mode returns HeadOutput, evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
+    Training mode returns HeadOutput (DualOutput with two heads), evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
     ``checkpoint_blocks`` trades time for memory: blocks of backbone and neck are computed again in the backward pass.
     """
 
@@ -32,7 +34,7 @@ class Detector(nn.Module):
         self.checkpoint_blocks = False
         self.licence = ""  # of weights that came from elsewhere, as their file says
 
-    def forward(self, images: Tensor) -> HeadOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
         raise NotImplementedError
 
     def run_block(self, block: nn.Module, x: Tensor) -> Tensor:
@@ -42,6 +44,22 @@ class Detector(nn.Module):
     def term_parameters(self) -> Mapping[str, list[nn.Parameter]]:
         """Trainable parameters that each loss term reaches; with one term it reaches all."""
         return {self.loss_terms[0]: [p for p in self.parameters() if p.requires_grad]}
+
+    def use_nms(self, nms: bool | None) -> None:
+        """Which head evaluation uses, where there are two; None: the one that needs no suppression.
+
+        Raises:
+            ConfigError: no NMS is asked of a model that needs it.
+        """
+        if nms is False:
+            raise ConfigError(
+                f"nms=false: {self.name} finds each object several times and needs NMS; leave nms=auto, or use a yolo26 model"
+            )
+
+    @property
+    def about_nms(self) -> str:
+        """What is said of a choice of heads."""
+        return ""
 
     def description(self) -> dict[str, Any]:
         """What a checkpoint needs to build this model again."""
@@ -69,3 +87,8 @@ def scaled_width(channels: int, width: float, widest: int) -> int:
 def scaled_depth(repeats: int, depth: float) -> int:
     """Blocks of a stage; a single block stays."""
     return max(round(repeats * depth), 1) if repeats > 1 else repeats
+
+
+def twice(x: Tensor) -> Tensor:
+    """(B, C, H, W) -> (B, C, 2 H, 2 W), each cell four times."""
+    return F.interpolate(x, scale_factor=2.0, mode="nearest")

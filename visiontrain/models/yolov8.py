@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from visiontrain.models.detector import Detector, scaled_depth, scaled_width
+from visiontrain.models.detector import Detector, scaled_depth, scaled_width, twice
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C2f
-from visiontrain.nn.head import Detect, DetectorOutput, HeadOutput
+from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
 from visiontrain.nn.pooling import SPPF
 
 
@@ -58,7 +57,7 @@ class YOLOv8(Detector):
         }
         self.model = nn.ModuleDict({str(index): layer for index, layer in layers.items()})
 
-    def forward(self, images: Tensor) -> HeadOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
         def run(x: Tensor, *indices: int) -> Tensor:
             for index in indices:
                 x = self.run_block(self.model[str(index)], x)
@@ -67,12 +66,8 @@ class YOLOv8(Detector):
         b3 = run(images, 0, 1, 2, 3, 4)
         b4 = run(b3, 5, 6)
         b5 = run(b4, 7, 8, 9)
-        t4 = run(torch.cat((_twice(b5), b4), 1), 12)
-        n3 = run(torch.cat((_twice(t4), b3), 1), 15)
+        t4 = run(torch.cat((twice(b5), b4), 1), 12)
+        n3 = run(torch.cat((twice(t4), b3), 1), 15)
         n4 = run(torch.cat((run(n3, 16), t4), 1), 18)
         n5 = run(torch.cat((run(n4, 19), b5), 1), 21)
         return self.model["22"]((n3, n4, n5))
-
-
-def _twice(x: Tensor) -> Tensor:
-    return F.interpolate(x, scale_factor=2.0, mode="nearest")

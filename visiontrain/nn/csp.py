@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from visiontrain.nn.attention import PSABlock
 from visiontrain.nn.conv import Conv
 
 
@@ -34,15 +35,56 @@ class C2f(nn.Module):
         Wang et al., CSPNet, CVPR-W 2020, arXiv:1911.11929; Wang et al., ELAN, arXiv:2211.04800.
     """
 
-    def __init__(self, c_in: int, c_out: int, repeats: int = 1, shortcut: bool = False) -> None:
+    def __init__(self, c_in: int, c_out: int, repeats: int = 1, shortcut: bool = False, expansion: float = 0.5) -> None:
         super().__init__()
-        self.hidden = c_out // 2
+        self.hidden = int(c_out * expansion)
         self.cv1 = Conv(c_in, 2 * self.hidden)
         self.cv2 = Conv((2 + repeats) * self.hidden, c_out)
-        self.m = nn.ModuleList(Bottleneck(self.hidden, shortcut) for _ in range(repeats))
+        self.m = nn.ModuleList(self.block(shortcut) for _ in range(repeats))
+
+    def block(self, shortcut: bool) -> nn.Module:
+        """One link of the chain: (B, hidden, H, W) -> the same."""
+        return Bottleneck(self.hidden, shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = list(self.cv1(x).split(self.hidden, 1))
         for block in self.m:
             parts.append(block(parts[-1]))
         return self.cv2(torch.cat(parts, 1))
+
+
+class C3k(nn.Module):
+    """Two bottlenecks beside a 1x1 convolution, concatenated: (B, c, H, W) -> (B, c, H, W).
+
+    Source:
+        Wang et al., CSPNet, CVPR-W 2020, arXiv:1911.11929.
+    """
+
+    def __init__(self, channels: int, shortcut: bool = True) -> None:
+        super().__init__()
+        hidden = channels // 2
+        self.cv1 = Conv(channels, hidden)
+        self.cv2 = Conv(channels, hidden)
+        self.cv3 = Conv(2 * hidden, channels)
+        self.m = nn.Sequential(*(Bottleneck(hidden, shortcut) for _ in range(2)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
+
+
+class C3k2(C2f):
+    """C2f whose links are thin bottlenecks, C3k blocks, or a bottleneck with attention after it: (B, c_in, H, W) -> (B, c_out, H, W).
+
+    Args:
+        link: plain, c3k or attention.
+    """
+
+    def __init__(self, c_in: int, c_out: int, repeats: int = 1, link: str = "plain", expansion: float = 0.5) -> None:
+        self.link = link
+        super().__init__(c_in, c_out, repeats, shortcut=True, expansion=expansion)
+
+    def block(self, shortcut: bool) -> nn.Module:
+        if self.link == "c3k":
+            return C3k(self.hidden, shortcut)
+        bottleneck = Bottleneck(self.hidden, shortcut, expansion=0.5)
+        return nn.Sequential(bottleneck, PSABlock(self.hidden)) if self.link == "attention" else bottleneck

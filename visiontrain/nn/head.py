@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -20,22 +21,37 @@ class HeadOutput:
     """What the head says before decoding.
 
     ``distances`` (B, A, 4 * reg_max) logits of left, top, right, bottom in cells; ``scores`` (B, A, nc) logits;
-    ``anchors`` (A, 2) x y of the cell centres in cells; ``strides`` (A, 1) pixels per cell.
+    With reg_max 1 they are distances themselves.
+    ``anchors`` (A, 2) x y of the cell centres in cells; ``strides`` (A, 1) pixels per cell; ``size`` (height, width) of the
+    network input, pixels.
     """
 
     distances: Tensor
     scores: Tensor
     anchors: Tensor
     strides: Tensor
+    size: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DualOutput:
+    """What the two heads of one detector say; ``one_to_one`` saw features without gradient. Anchors are the same tensors."""
+
+    one_to_many: HeadOutput
+    one_to_one: HeadOutput
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorOutput:
-    """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from."""
+    """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from.
+
+    ``end_to_end``: the head gives each object one box, so there is nothing to suppress.
+    """
 
     boxes: Tensor
     scores: Tensor
     raw: HeadOutput
+    end_to_end: bool = False
 
 
 class Projection(nn.Module):
@@ -59,40 +75,97 @@ class Projection(nn.Module):
 
 
 class Detect(nn.Module):
-    """Decoupled head on feature maps of strides 8, 16, 32: training gives HeadOutput, evaluation DetectorOutput."""
+    """Decoupled head on feature maps of strides 8, 16, 32: training gives HeadOutput, evaluation DetectorOutput.
+
+    Args:
+        nc: classes.
+        channels: of the feature maps.
+        reg_max: bins of a distance; with 1 it is predicted as a number.
+        depthwise: the class branch is of depth-wise and 1x1 convolutions.
+    """
 
     def __init__(
-        self, nc: int, channels: Sequence[int], strides: Sequence[int] = (8, 16, 32), reg_max: int = 16
+        self,
+        nc: int,
+        channels: Sequence[int],
+        strides: Sequence[int] = (8, 16, 32),
+        reg_max: int = 16,
+        depthwise: bool = False,
     ) -> None:
         super().__init__()
         self.nc, self.reg_max, self.strides = nc, reg_max, tuple(strides)
         box_width = max(16, channels[0] // 4, 4 * reg_max)
         class_width = max(channels[0], min(nc, 100))
+        class_branch = _depthwise_branch if depthwise else _branch
         self.cv2 = nn.ModuleList(_branch(c, box_width, 4 * reg_max) for c in channels)
-        self.cv3 = nn.ModuleList(_branch(c, class_width, nc) for c in channels)
-        self.dfl = Projection(reg_max)
-        self.initialise_biases()
+        self.cv3 = nn.ModuleList(class_branch(c, class_width, nc) for c in channels)
+        self.dfl: nn.Module = Projection(reg_max) if reg_max > 1 else nn.Identity()
+        initialise_biases(self.cv2, self.cv3, nc, self.strides)
 
-    def initialise_biases(self) -> None:
-        """Boxes start two cells wide on each side; about five objects are expected in a picture of 640 x 640.
+    def forward(self, features: Sequence[Tensor]) -> HeadOutput | DualOutput | DetectorOutput:
+        raw = self.head_output(features, self.cv2, self.cv3)
+        return raw if self.training else self.decoded(raw)
 
-        The bins get the geometric distribution of that mean. With equal biases, whatever their value, all bins are equally
-        likely and boxes start 7.5 cells wide on each side: small objects overlap them by nothing, so they are no targets.
-        """
-        start = torch.arange(self.reg_max) * math.log(START / (START + 1))
-        for box, cls, stride in zip(self.cv2, self.cv3, self.strides, strict=True):
-            box[-1].bias.data.copy_(start.repeat(4))
-            nn.init.constant_(cls[-1].bias, math.log(5 / self.nc / (640 / stride) ** 2))
-
-    def forward(self, features: Sequence[Tensor]) -> HeadOutput | DetectorOutput:
-        distances = torch.cat([_rows(branch(x)) for branch, x in zip(self.cv2, features, strict=True)], 1)
-        scores = torch.cat([_rows(branch(x)) for branch, x in zip(self.cv3, features, strict=True)], 1)
+    def head_output(
+        self, features: Sequence[Tensor], boxes: nn.ModuleList, classes: nn.ModuleList, like: HeadOutput | None = None
+    ) -> HeadOutput:
+        """What two lists of branches say; ``like`` is another head's output on the same maps, whose anchors are shared."""
+        distances = torch.cat([_rows(branch(x)) for branch, x in zip(boxes, features, strict=True)], 1)
+        scores = torch.cat([_rows(branch(x)) for branch, x in zip(classes, features, strict=True)], 1)
+        if like:
+            return HeadOutput(distances, scores, like.anchors, like.strides, like.size)
         anchors, strides = cell_centres([x.shape[-2:] for x in features], self.strides, distances)
-        raw = HeadOutput(distances, scores, anchors, strides)
-        if self.training:
-            return raw
-        boxes = distances_to_boxes(self.dfl(distances), raw.anchors) * raw.strides
-        return DetectorOutput(boxes, at_least_float32(scores).sigmoid(), raw)
+        height, width = (side * self.strides[0] for side in features[0].shape[-2:])
+        return HeadOutput(distances, scores, anchors, strides, (height, width))
+
+    def decoded(self, raw: HeadOutput, end_to_end: bool = False) -> DetectorOutput:
+        """Boxes in pixels and probabilities."""
+        boxes = distances_to_boxes(self.dfl(at_least_float32(raw.distances)), raw.anchors) * raw.strides
+        return DetectorOutput(boxes, at_least_float32(raw.scores).sigmoid(), raw, end_to_end)
+
+
+class DualDetect(Detect):
+    """Two heads: one learns from many cells for each object, the other, a copy that sees features without gradient, from one.
+
+    Training gives DualOutput; evaluation DetectorOutput of the second, which needs no suppression, or with ``nms`` of the first.
+
+    Source:
+        Wang et al., YOLOv10, NeurIPS 2024, arXiv:2405.14458, section 3.1.
+    """
+
+    def __init__(
+        self, nc: int, channels: Sequence[int], strides: Sequence[int] = (8, 16, 32), reg_max: int = 1
+    ) -> None:
+        super().__init__(nc, channels, strides, reg_max, depthwise=True)
+        self.nms = False
+        self.one2one_cv2 = deepcopy(self.cv2)
+        self.one2one_cv3 = deepcopy(self.cv3)
+
+    def forward(self, features: Sequence[Tensor]) -> DualOutput | DetectorOutput:
+        if not self.training:
+            if self.nms:
+                return self.decoded(self.head_output(features, self.cv2, self.cv3))
+            return self.decoded(self.head_output(features, self.one2one_cv2, self.one2one_cv3), end_to_end=True)
+        many = self.head_output(features, self.cv2, self.cv3)
+        alone = [x.detach() for x in features]
+        return DualOutput(many, self.head_output(alone, self.one2one_cv2, self.one2one_cv3, like=many))
+
+    def one_to_one_parameters(self) -> list[nn.Parameter]:
+        """Of the second head."""
+        return [*self.one2one_cv2.parameters(), *self.one2one_cv3.parameters()]
+
+
+def initialise_biases(boxes: nn.ModuleList, classes: nn.ModuleList, nc: int, strides: Sequence[int]) -> None:
+    """Boxes start two cells wide on each side; about five objects are expected in a picture of 640 x 640.
+
+    Bins get the geometric distribution of that mean. With equal biases, whatever their value, all bins are equally
+    likely and boxes start 7.5 cells wide on each side: small objects overlap them by nothing, so they are no targets.
+    """
+    for box, cls, stride in zip(boxes, classes, strides, strict=True):
+        bins = len(box[-1].bias) // 4
+        start = torch.arange(bins) * math.log(START / (START + 1)) if bins > 1 else torch.tensor([START])
+        box[-1].bias.data.copy_(start.repeat(4))
+        nn.init.constant_(cls[-1].bias, math.log(5 / nc / (640 / stride) ** 2))
 
 
 class Predictor(nn.Conv2d):
@@ -108,6 +181,12 @@ class Predictor(nn.Conv2d):
 
 def _branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
     return nn.Sequential(Conv(c_in, hidden, 3), Conv(hidden, hidden, 3), Predictor(hidden, c_out, 1))
+
+
+def _depthwise_branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
+    first = nn.Sequential(Conv(c_in, c_in, 3, groups=c_in), Conv(c_in, hidden))
+    second = nn.Sequential(Conv(hidden, hidden, 3, groups=hidden), Conv(hidden, hidden))
+    return nn.Sequential(first, second, Predictor(hidden, c_out, 1))
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -314,6 +314,7 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
     with job.interrupt.may_stop():
         model = setup.ranks.first(lambda: load_model(best))
         model = model.to(setup.ranks.device, memory_format=torch.channels_last)
+        model.use_nms(setup.config.scoring.nms)
         result = score(setup, model, record, job.state)
     record(result.curves)
     if setup.config.output.plots:

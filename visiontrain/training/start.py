@@ -37,7 +37,7 @@ def model_to_train(
     """In training mode, with the normalisation of the plan; a resumed run's comes from its checkpoint alone.
 
     Raises:
-        ConfigError: BatchNorm would meet a single value to take a variance of.
+        ConfigError: BatchNorm would meet a single value to take a variance of; nms=false with a model that needs it.
         WeightsError: as ``starting_model``.
     """
     if resumed:
@@ -47,6 +47,7 @@ def model_to_train(
     swap_norms(model, plan.normalisation.norm)
     _require_two_values(config, plan, model.stride)
     model.checkpoint_blocks = config.checkpoint_blocks
+    model.use_nms(config.scoring.nms)
     if statistics.nominal_images:
         images = plan.normalisation.seen(plan.batch // plan.ranks, plan.ranks)
         scale_momentum(model, images, statistics.nominal_images)

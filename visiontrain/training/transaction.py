@@ -10,6 +10,7 @@ import torch
 
 from visiontrain.batch import Batch, empty_batch, regroup
 from visiontrain.errors import OutOfMemory, RankLost, TrainingStopped
+from visiontrain.losses.sums import at_progress
 from visiontrain.memory import NoRoom, attempt, release
 from visiontrain.nn.norm import running_statistics
 from visiontrain.record.events import FactsChanged, MicroBatchDone, Notice, WindowClosed
@@ -183,7 +184,7 @@ def forward_backward(job: Job, micro_batches: Sequence[Batch], images: int) -> W
         state.provisional = provisional_weights(state.model.loss_terms, boxes, passes)
     sums = accumulate_window(
         job.reduction.module,
-        job.criterion,
+        at_progress(job.criterion, state.progress_images / job.plan.images_planned),
         micro_batches,
         ranks=ranks,
         precision=state.precision,
