@@ -127,7 +127,9 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
     if settings is ConvertConfig and (good.get("weights") or "weights" in tried):
-        idle = [f"{name} changes nothing where weights are converted; leave it out" for name in _OF_DATA if name in good]
+        idle = [
+            f"{name} changes nothing where weights are converted; leave it out" for name in _OF_DATA if name in good
+        ]
         lacking = not good.get("out") and "out" not in tried
         return [*idle, *([f"out must be given, for example {prefix}weights=theirs.pt out=ours.pt"] if lacking else [])]
     if settings is ConvertConfig:

@@ -85,4 +85,6 @@ def no_such_model(name: str, known: Sequence[str]) -> ConfigError:
     """The error about a name that is neither a model nor a checkpoint."""
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return ConfigError(f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt or .safetensors file.")
+    return ConfigError(
+        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt or .safetensors file."
+    )

@@ -111,7 +111,9 @@ class Archive:
                     f"{record.file_size:,} bytes"
                 )
             content = bytearray(self._bytes(record))
-            self._storages[storage.key] = torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+            self._storages[storage.key] = (
+                torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+            )
         found = self._storages[storage.key]
         if found.dtype != dtype or len(found) != storage.count:
             raise Refused(f"its storage {storage.key[:40]!r} is described in two ways")

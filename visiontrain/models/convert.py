@@ -57,7 +57,9 @@ def convert_weights(source: Path, out: Path) -> ConvertedWeights:
 def _write(content: dict[str, Any], out: Path) -> None:
     def write(file: Any) -> None:
         if out.suffix == ".safetensors":
-            write_safetensors({**plain({k: v for k, v in content.items() if k != "weights"}), "weights": content["weights"]}, file)
+            write_safetensors(
+                {**plain({k: v for k, v in content.items() if k != "weights"}), "weights": content["weights"]}, file
+            )
         else:
             torch.save(content, file)
 

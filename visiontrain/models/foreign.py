@@ -82,7 +82,9 @@ def _layers(root: Thing) -> dict[str, Thing]:
         found[path] = layer
         children = _children(layer)
         if len(found) + len(todo) + len(children) > MOST_LAYERS or path.count(".") > DEEPEST:
-            raise Refused(f"its model has more than {MOST_LAYERS:,} layers, or they are nested more than {DEEPEST} deep")
+            raise Refused(
+                f"its model has more than {MOST_LAYERS:,} layers, or they are nested more than {DEEPEST} deep"
+            )
         todo += [(_join(path, name), child) for name, child in children.items()]
     return found
 
@@ -175,9 +177,14 @@ def _require_same_layers(model: Detector, layers: Mapping[str, Thing]) -> None:
             continue
         if isinstance(ours, nn.SiLU | nn.Identity):
             _require_activation(path, theirs, (type(ours).__name__,))
+        shortcut = getattr(ours, "shortcut", None)
+        if shortcut is not None and theirs.state.get("add", shortcut) != shortcut:
+            raise Refused(f"its {path} adds its input where {model.name} does not, or the other way round")
         for name in _MATTERS.get(theirs.kind.name, ()):
             if theirs.state.get(name) != getattr(ours, name, None):
-                said = str(theirs.state.get(name))[:40] if type(theirs.state.get(name)) in (int, float, str) else "another"
+                said = (
+                    str(theirs.state.get(name))[:40] if type(theirs.state.get(name)) in (int, float, str) else "another"
+                )
                 raise Refused(f"its {path} has {said} {name}, {model.name} has {getattr(ours, name, None)}")
 
 

@@ -93,7 +93,9 @@ def follow(program: bytes) -> Any:
                 return machine.pop()
             step = _STEPS.get(opcode.name)
             if step is None:
-                raise Refused(f"its pickle has the instruction {opcode.name} (number {steps}), which checkpoints do not need")
+                raise Refused(
+                    f"its pickle has the instruction {opcode.name} (number {steps}), which checkpoints do not need"
+                )
             step(machine, argument)
     except ValueError as error:  # what genops raises of a program that is no pickle
         raise Refused(f"its pickle is damaged: {str(error)[:120]}") from error
@@ -247,7 +249,9 @@ def _tensor(_: _Machine, made_of: tuple[Any, ...]) -> StoredTensor:
         raise Refused(f"it has a tensor of {len(shape)} dimensions with {len(strides)} strides")
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     if prod(shape) and (last >= storage.count or prod(shape) > storage.count):
-        raise Refused(f"it has a tensor {shape} with strides {strides} at {offset}, of a storage of {storage.count} elements")
+        raise Refused(
+            f"it has a tensor {shape} with strides {strides} at {offset}, of a storage of {storage.count} elements"
+        )
     return StoredTensor(storage, offset, shape, strides)
 
 

@@ -65,7 +65,11 @@ def write_safetensors(content: dict[str, Any], file: BinaryIO) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt", KEY: json.dumps(about)}}
     at = 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
+        header[name] = {
+            "dtype": names[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + tensor.nbytes],
+        }
         at += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the format wants the numbers to begin at a multiple of 8
@@ -78,7 +82,9 @@ def _header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     """The header and how many bytes follow it."""
     length = int.from_bytes(file.read(8), "little")
     if length > min(MOST_HEADER, size - 8):
-        raise Refused(f"its header should have {length:,} bytes, of a file of {size:,}; {MOST_HEADER:,} are read at most")
+        raise Refused(
+            f"its header should have {length:,} bytes, of a file of {size:,}; {MOST_HEADER:,} are read at most"
+        )
     header = _json(file.read(length))
     if type(header) is not dict:
         raise Refused("its header is no list of tensors")

@@ -73,7 +73,9 @@ def _of_this_version(content: Any, path: Path) -> dict[str, Any]:
     wrong = [name for name, kind in _KINDS.items() if not isinstance(_part(content, name), kind)]
     wrong += [name for name in ("weights", "ema") if name not in wrong and not _are_tensors(content.get(name, {}))]
     if wrong or (content["kind"] == "training" and "ema" not in content):
-        raise WeightsError(f"{path}: no checkpoint of visiontrain, or damaged: {wrong[0] if wrong else 'ema'} is not there.")
+        raise WeightsError(
+            f"{path}: no checkpoint of visiontrain, or damaged: {wrong[0] if wrong else 'ema'} is not there."
+        )
     return content
 
 

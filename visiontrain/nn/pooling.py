@@ -37,7 +37,6 @@ class SPPF(nn.Module):
         return x + y if self.shortcut else y
 
 
-
 def sppf_activation(model: nn.Module) -> bool | None:
     """Whether the first convolution of a model's SPPF has an activation; None: it has no SPPF."""
     return next((not isinstance(m.cv1.act, nn.Identity) for m in model.modules() if isinstance(m, SPPF)), None)
