@@ -164,7 +164,8 @@ def test_plan_asks_data_and_checkpoint_what_they_know(tmp_path, tiny, user_cache
     paths = [str(path) for path in (tiny.parent / "images/train").iterdir()]
     assert known["index"]["bytes_per_path"] == sum(map(len, paths)) / 13 and not known["index"]["path_assumed"]
     about = {"family": "yolov8", "name": "yolov8s", "nc": 3, "names": ["a", "b", "c"], "stride": 32, "norm": "group"}
-    torch.save({"schema_version": 1, "kind": "model", "model": about}, tmp_path / "best.pt")
+    content = {"schema_version": 1, "kind": "model", "model": about, "settings": {}, "weights": {}}
+    torch.save(content, tmp_path / "best.pt")
     started = facts(f"model={tmp_path / 'best.pt'}")
     assert (started["model"]["name"], started["model"]["classes"]) == ("yolov8s", 3)
     assert started["normalisation"]["norm"] == "group" and started["moved"]["statistics_bytes"] == 0

@@ -87,7 +87,7 @@ def test_no_setting_is_without_effect(settings):
 
 @pytest.mark.parametrize("name", [*NOT_YET, *INSTEAD])
 def test_names_that_cannot_be_honoured_are_refused_with_a_reason(name):
-    assert not any(name in leaves_of(settings) for settings in SETTINGS)
+    assert [settings for settings in SETTINGS if name in leaves_of(settings)] in ([], [ConvertConfig])
     with pytest.raises(ConfigError) as caught:
         build(TrainConfig, {"data": "d", name: "1"})
     reason = NOT_YET.get(name) or INSTEAD[name]

@@ -130,8 +130,9 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         idle = [
             f"{name} changes nothing where weights are converted; leave it out" for name in _OF_DATA if name in good
         ]
-        lacking = not good.get("out") and "out" not in tried
-        return [*idle, *([f"out must be given, for example {prefix}weights=theirs.pt out=ours.pt"] if lacking else [])]
+        if good.get("out") or "out" in tried:
+            return idle
+        return [*idle, f"out must be given, for example {prefix}weights=theirs.pt out=ours.pt"]
     if settings is ConvertConfig:
         lacking = [name for name in ("data", "format", "out") if not good.get(name) and not {name, "cfg"} & tried]
         example = f"for example {prefix}data=my.yaml format=coco out=my_coco"

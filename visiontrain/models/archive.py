@@ -18,7 +18,7 @@ from torch import Tensor
 from visiontrain.models.pickled import MOST_BYTES, STORAGES, Refused, Storage, StoredTensor, follow
 
 MOST_DIRECTORY = 4 << 20  # bytes of the zip's table of contents; a record takes about 80
-MOST_NODES, DEEPEST = 500_000, 32  # of plain content: values, and how deep they are nested
+MOST_NODES, DEEPEST = 200_000, 32  # of plain content: values, and how deep they are nested
 
 
 class Archive:

@@ -17,7 +17,7 @@ from visiontrain.config.sizes import counts_of
 from visiontrain.models import build_model, model_names
 from visiontrain.models.archive import DEEPEST, Archive
 from visiontrain.models.detector import Detector
-from visiontrain.models.pickled import Refused, StoredTensor, Thing
+from visiontrain.models.pickled import Refused, StoredTensor, Thing, printable
 from visiontrain.nn.pooling import set_sppf_activation
 
 MOST_LAYERS, LONGEST_NAME, MOST_CLASSES = 10_000, 200, 100_000  # layers, and likewise weights
@@ -46,7 +46,7 @@ def read_foreign(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]
     root = _detector(content["ema"] if type(content.get("ema")) is Thing else content["model"])
     layers = _layers(root)
     stored = _weights(layers)
-    model = _fitting(stored, _class_names(root), f"{content.get('version')!s:.20}")
+    model = _fitting(stored, _class_names(root), _text(content.get("version")))
     _require_same_layers(model, layers)
     strides = root.state.get("stride")
     if type(strides) is not StoredTensor or archive.tensor(strides).max().item() != model.stride:
@@ -126,7 +126,7 @@ def _weights(layers: Mapping[str, Thing]) -> dict[str, StoredTensor]:
     fused = next((name for name in found if name.endswith(".conv.bias")), "")
     if fused:
         raise Refused(
-            f"its BatchNorm is folded into the convolutions ({fused} is there): a fused export, which cannot be trained "
+            f"its BatchNorm is folded into the convolutions ({printable(fused, 80)} is there): a fused export, which cannot be trained "
             "or taken apart again. Give the checkpoint that it was made from"
         )
     return found
@@ -147,9 +147,8 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     shapes = {name: tensor.shape for name, tensor in stored.items()}
     nearest: tuple[int, str, str] | None = None
     parameters = sum(prod(shape) for name, shape in shapes.items() if name.endswith((".weight", ".bias")))
-    for name in sorted(
-        model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters)
-    ):  # the likely one first: building each takes a while
+    likely = sorted(model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
+    for name in likely:
         with torch.device("meta"):
             model = build_model(name, class_names)
         ours = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
@@ -159,8 +158,8 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
         nearest = min(nearest or (len(different), name, different[0]), (len(different), name, different[0]))
     count, name, key = nearest or (0, "", "")
     raise Refused(
-        f"its {len(shapes)} tensors (version {version}, {len(class_names)} classes) are those of no model here; nearest is "
-        f"{name}, of which {count} differ, the first {key[:LONGEST_NAME]}. Known are {', '.join(model_names())}"
+        f"its {len(shapes)} tensors ({len(class_names)} classes, version {version or 'unknown'}) are those of no model here; nearest is "
+        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(model_names())}"
     )
 
 
@@ -190,7 +189,7 @@ def _require_same_layers(model: Detector, layers: Mapping[str, Thing]) -> None:
 
 def _require_activation(path: str, layer: Thing, allowed: tuple[str, ...]) -> None:
     if layer.kind.name not in allowed:
-        raise Refused(f"its {path} is {layer.kind.name[:40]}, here it is {' or '.join(allowed)}")
+        raise Refused(f"its {path} is {printable(layer.kind.name, 40)}, here it is {' or '.join(allowed)}")
 
 
 def _imgsz(train_args: Any) -> int:
@@ -200,8 +199,7 @@ def _imgsz(train_args: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """What a file says of itself, fit for a terminal."""
-    return "".join(c for c in value[:100] if c.isprintable()) if type(value) is str else ""
+    return printable(value, 100) if type(value) is str else ""
 
 
 def _float(tensor: torch.Tensor) -> torch.Tensor:

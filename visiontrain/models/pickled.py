@@ -30,6 +30,11 @@ STORAGES = {
 }
 
 
+def printable(text: str, most: int) -> str:
+    """Text of a file as a terminal may show it."""
+    return "".join(c if c.isprintable() else "?" for c in text[:most])
+
+
 class Refused(Exception):
     """The reason why a file is not read; who knows the file names it."""
 
@@ -42,7 +47,7 @@ class Name:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.module}.{self.name}"[:120]
+        return printable(f"{self.module}.{self.name}", 120)
 
 
 @dataclass(slots=True, eq=False)
@@ -179,7 +184,7 @@ class _Machine:
         if type(kind) is not Name or type(made_of) is not tuple:
             raise Refused("its pickle calls something that it has made itself, which checkpoints do not need")
         self.spend(len(made_of))
-        maker = _MAKERS.get(str(kind))
+        maker = _MAKERS.get(f"{kind.module}.{kind.name}")
         self.push(maker(self, made_of) if maker else Thing(kind, made_of))
 
     def build(self) -> None:
@@ -208,8 +213,9 @@ def _key(key: Any) -> Any:
 
 
 def _allowed(name: Name) -> Name:
-    inert = name.module.startswith(_INERT_MODULES) or name.module in _INERT or str(name) in _INERT
-    if inert or str(name) in _MAKERS or (name.module == "torch" and name.name in STORAGES):
+    whole = f"{name.module}.{name.name}"
+    inert = name.module.startswith(_INERT_MODULES) or name.module in _INERT or whole in _INERT
+    if inert or whole in _MAKERS or (name.module == "torch" and name.name in STORAGES):
         return name
     raise Refused(f"its pickle names {name}, which no detector's weights need; it was not looked up, nothing was run")
 

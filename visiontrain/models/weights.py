@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from visiontrain.errors import WeightsError
-from visiontrain.models import MODELS, build_model
+from visiontrain.models import MODELS, build_model, model_names
 from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
 from visiontrain.models.foreign import is_foreign, read_foreign
-from visiontrain.models.pickled import Refused
+from visiontrain.models.pickled import Refused, printable
 from visiontrain.models.safetensors import read_safetensors
 from visiontrain.nn.norm import NORMS, alone, swap_norms
 from visiontrain.nn.pooling import set_sppf_activation
@@ -71,6 +71,8 @@ def _of_this_version(content: Any, path: Path) -> dict[str, Any]:
             "Update visiontrain, or train again with this version."
         )
     wrong = [name for name, kind in _KINDS.items() if not isinstance(_part(content, name), kind)]
+    if not wrong and not all(isinstance(name, str) for name in content["model"]["names"]):
+        wrong.append("model.names")
     wrong += [name for name in ("weights", "ema") if name not in wrong and not _are_tensors(content.get(name, {}))]
     if wrong or (content["kind"] == "training" and "ema" not in content):
         raise WeightsError(
@@ -115,6 +117,8 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
         raise WeightsError(
             f"{path}: model family {about['family']!r} is not known here; known are {', '.join(MODELS)}."
         )
+    if about["name"] not in model_names():
+        raise WeightsError(f"{path}: model {about['name']!r} is not known here; known are {', '.join(model_names())}.")
     if about["norm"] not in NORMS:
         raise WeightsError(
             f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
@@ -122,8 +126,8 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
     model = build_model(about["name"], about["names"])
     swap_norms(model, alone(about["norm"]))
     if "sppf_activation" in about:  # older checkpoints are of a family that always has one
-        set_sppf_activation(model, about["sppf_activation"])
-    model.licence = about.get("licence", "")
+        set_sppf_activation(model, bool(about["sppf_activation"]))
+    model.licence = printable(str(about.get("licence", "")), 100)
     fill(model, content["ema"] if content["kind"] == "training" else content["weights"], path)
     return model.eval()
 
