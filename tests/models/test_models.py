@@ -106,7 +106,7 @@ def test_a_wrong_name_gets_the_near_one(wrong, near):
 
 @pytest.mark.parametrize("wrong", ["", "yolov8", "resnet50"])
 def test_a_wrong_name_gets_the_list(wrong):
-    with pytest.raises(ConfigError, match="Known are yolo11n, yolo11s.*yolov8x"):
+    with pytest.raises(ConfigError, match=r"Known are yolo11n, yolo11s.*yolov8x"):
         build_model(wrong, ["a"])
 
 
