@@ -66,7 +66,7 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
         raise WeightsError(
             f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
         )
-    model = build_model(about["name"], about["names"])
+    model = build_model(about["name"], about["names"], about.get("class_width"))
     swap_norms(model, alone(about["norm"]))
     fill(model, content["ema"] if content["kind"] == "training" else content["weights"], path)
     return model.eval()
