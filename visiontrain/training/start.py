@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
 from visiontrain.models import build_model, model_names
@@ -85,6 +87,19 @@ def model_with(config: TrainConfig, class_names: Sequence[str], norm: str) -> De
 def from_scratch(config: TrainConfig) -> bool:
     """Whether ``model`` names a family and size; else it is the path of a checkpoint."""
     return config.model in model_names() or not config.model.endswith(".pt")
+
+
+def require_freezable(config: TrainConfig, class_names: Sequence[str]) -> None:
+    """Before anything is written: what is to be frozen is there. No weights are needed to know.
+
+    Raises:
+        ConfigError: freeze names nothing of the model.
+        WeightsError: the checkpoint cannot be read.
+    """
+    if config.freeze:
+        name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
+        with torch.device("meta"):
+            freeze(build_model(name, class_names), config.freeze)
 
 
 def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
