@@ -131,7 +131,7 @@ def test_a_placeholder_that_was_not_filled_in_is_named():
 
 
 def test_all_problems_are_reported_at_once():
-    said = complaint("bacth=8", "lr0=x", "epochs=0", "--nbs", "64", "epochs=3", "freeze=10").splitlines()
+    said = complaint("bacth=8", "lr0=x", "epochs=0", "--nbs", "64", "epochs=3", "cutmix=1").splitlines()
     assert len(said) == 6
     for part in (
         "did you mean batch?",
@@ -139,7 +139,7 @@ def test_all_problems_are_reported_at_once():
         "epochs=0",
         "write nbs=64",
         "given twice",
-        "freeze: this version cannot",
+        "cutmix: this version cannot",
     ):
         assert any(part in line for line in said), part
 

@@ -7,8 +7,10 @@ import pickle
 import shutil
 import time
 import traceback
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +29,7 @@ from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.data.loader import Loader, evaluation_loader, fitting_workers, training_loader
-from visiontrain.data.sampler import FEW, WindowSampler, partner, permutation
+from visiontrain.data.sampler import FEW, WindowSampler, partners, permutation
 from visiontrain.errors import DataError, VisionTrainError
 
 N = 7
@@ -256,23 +258,32 @@ def test_a_closed_loader_says_so(index):
         next(loader.run([[(0, 0)]]))
 
 
-def test_partners_of_a_block_come_from_two_blocks_of_earlier_windows():
-    """And from those alone, whatever the batch; at the start of an epoch from its end; in a small split from all of it."""
+def test_partners_of_a_block_are_those_of_three_blocks_before_each_once():
+    """And those alone, whatever the batch; at the start of an epoch of its end; in a small split all of it."""
     rng = np.random.default_rng(0)
 
-    def drawn(position, n, count=400):
-        return {partner(position, n, rng) for _ in range(count)}
+    def firsts(block, n=5120, epoch=0):
+        return [
+            list(islice(partners(0, epoch, position, n, rng), 3)) for position in range(block * 16, block * 16 + 16)
+        ]
 
-    expected = {*range(1024 - 128, 1024 - 112), *range(1024 - 256, 1024 - 240)}
-    assert drawn(1024, 5000) == drawn(1039, 5000) == expected
-    assert drawn(1040, 5000) == {each + 16 for each in expected}
-    assert drawn(3, 5000) == {*range(5000 - 128, 5000 - 112), *range(5000 - 256, 5000 - 240)}
-    assert drawn(40, FEW - 1, 20_000) == set(range(FEW - 1))
+    rows = firsts(64)
+    for back, column in enumerate(zip(*rows, strict=True), 1):
+        assert sorted(column) == list(range(1024 - 128 * back, 1040 - 128 * back))
+    assert rows != firsts(64, epoch=1) and rows == firsts(64)
+    assert sorted(each for row in firsts(0) for each in row) == sorted(
+        5120 - 128 * back + k for back in (1, 2, 3) for k in range(16)
+    )
+    dealt = Counter(each for block in range(320) for row in firsts(block) for each in row)
+    assert set(dealt.values()) == {3} and len(dealt) == 5120
+    beyond = set(islice(partners(0, 0, 1030, 5120, rng), 3, 1000))
+    assert beyond == {1024 - 128 * back + k for back in (1, 2, 3) for k in range(16)}
+    assert set(islice(partners(0, 0, 40, FEW - 1, rng), 20_000)) == set(range(FEW - 1))
 
 
 @pytest.mark.parametrize(
     ("workers", "batch", "again"),
-    [(0, 2, 0), (0, 16, 0), (1, 2, 0), (2, 2, 0), (2, 16, 0), (3, 16, 0), (3, 2, 0), (4, 64, 1.5)],
+    [(0, 2, 0), (0, 16, 0), (1, 2, 0), (2, 2, 0), (2, 16, 0), (3, 16, 0), (3, 2, 0), (4, 64, 2.0)],
 )
 def test_a_mosaic_decodes_one_picture_whatever_the_batch_and_the_workers(tmp_path, workers, batch, again):
     """Counted by each process that makes samples, over half an epoch of 1,024 pictures; 4 workers are too many for batches of 64."""
@@ -296,7 +307,7 @@ def test_a_mosaic_decodes_one_picture_whatever_the_batch_and_the_workers(tmp_pat
     samples = TrainSet(index, 32, AugmentConfig(), 0, 30, kept=pixels.room((8, 8), max(workers, 1)))
     with pytest.MonkeyPatch.context() as patch, Loader(samples, workers) as loader:
         patch.setattr(pixels, "read", counting)
-        for _ in loader.run(WindowSampler([(256, 512)], batch, 0)):
+        for _ in loader.run(WindowSampler([(128, 512)], batch, 0)):
             pass
         before = counted.stat().st_size
         for _ in loader.run(WindowSampler([(512, 1024)], batch, 0)):

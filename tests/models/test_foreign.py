@@ -18,6 +18,7 @@ from visiontrain.boxes import xywh_to_xyxy
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models import build_model, convert
 from visiontrain.models.convert import convert_weights
+from visiontrain.models.transfer import for_classes
 from visiontrain.models.weights import load_model, read_checkpoint
 from visiontrain.nn.norm import swap_norms
 
@@ -235,6 +236,27 @@ def test_a_segmentation_model_is_refused(tmp_path, monkeypatch):
         WeightsError, match=r"ultralytics.nn.tasks.SegmentationModel; of theirs, DetectionModel is read"
     ):
         load_model(tmp_path / "seg.pt")
+
+
+def test_a_class_branch_of_another_width_is_read(theirs):
+    """As of a model that was fine-tuned from one with more classes."""
+    wide = build_model("yolov8n", ["sun", "sea"], class_width=24).model["22"]
+
+    def change(model):
+        model.model["22"] = wide
+
+    path, _ = theirs(change=change)
+    assert load_model(path).class_width == 24 == read_checkpoint(path)["model"]["class_width"]
+
+
+def test_for_other_classes_the_activation_and_the_licence_stay(theirs):
+    def change(model):
+        model.model["9"].cv1.act = nn.Identity()
+
+    path, _ = theirs(change=change)
+    made, _ = for_classes(load_model(path), ["sea", "sand", "sun"])
+    about = made.description()
+    assert (about["sppf_activation"], about["licence"], about["nc"]) == (False, "AGPL-3.0", 3)
 
 
 # ---- Between ours

@@ -264,6 +264,11 @@ class TrainConfig(_Checked):
         "frozen keeps a checkpoint's statistics",
         choices=("auto", "batch", "sync", "group", "frozen"),
     )
+    freeze: str = setting(
+        "",
+        "what does not learn: a number of layers from the first, layer numbers such as 0,1,2, backbone, or names such as model.22.cv3",
+        listed=True,
+    )
     reduce: str = setting(
         "auto",
         "how ranks sum gradients: at the end of a window, or while its last backward pass runs (ddp); auto: ddp where a window is one micro-batch",
@@ -447,7 +452,6 @@ Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, 
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
-    "freeze": "all layers are trained",
     "cutmix": "mosaic and mixup are there",
     "copy_paste": "mosaic and mixup are there",
     "compile": "models run uncompiled",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from visiontrain.data.balance import repeat_factors
 from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
 from visiontrain.data.pixels import MOST, Pixels
-from visiontrain.data.sampler import FEW, Orders, partner
+from visiontrain.data.sampler import FEW, Orders, partners
 from visiontrain.data.shuffle import Shuffle
 from visiontrain.data.window_size import drawn_size, fitted_size, shape_kinds
 
@@ -101,12 +102,13 @@ class TrainSet:
         epoch, position, *size = key
         order = self.order(epoch)
         rng = np.random.default_rng([self.seed, epoch, position])
+        others = self._others(epoch, position, rng)
         context = Context(
             rng=rng,
             settings=self.augment,
             size=size[0] if size else self.imgsz,
             pictures=self.pixels,
-            pick=lambda: int(order[self._other(position, rng)]),
+            pick=lambda: int(order[next(others)]),
             closed=self.closed(epoch),
         )
         number = int(order[position])
@@ -134,14 +136,16 @@ class TrainSet:
         epoch, position, *_ = key
         return self.index.path(int(self.order(epoch)[position]))
 
-    def _other(self, position: int, rng: np.random.Generator) -> int:
-        """The position of another picture for the sample at ``position``; with rect of like shape, so of its block."""
+    def _others(self, epoch: int, position: int, rng: np.random.Generator) -> Iterator[int]:
+        """Positions of other pictures for the sample at ``position``; with rect of like shape, so of its block."""
+        if self.augment.partners == "near" and not self.sampling.rect:
+            yield from partners(self.seed, epoch, position, len(self), rng)
+        first, last = 0, len(self)
         if self.sampling.rect:
             first = position // self.block * self.block
-            return int(rng.integers(first, min(first + self.block, len(self))))
-        if self.augment.partners == "any":
-            return int(rng.integers(len(self)))
-        return partner(position, len(self), rng)
+            last = min(first + self.block, last)
+        while True:
+            yield int(rng.integers(first, last))
 
 
 class EvalSet:

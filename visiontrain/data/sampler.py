@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from visiontrain.data.shuffle import Shuffle
 
 BLOCK = 16  # positions whose samples have the same partners to draw from
-APART = 128  # positions between a sample and its nearest partners
-BACK = 2  # blocks to draw from: those 1 and 2 times APART before
+APART = 128  # positions between a sample and its first partner, and between that and the next
+BACK = 3  # blocks to draw from, one for each of a mosaic's other pictures
 FEW = 512  # pictures: an epoch of less draws from all of it
 LISTED = 2**24  # pictures: up to here the order of an epoch is a list, of 128 MiB at the most
 
@@ -26,18 +27,31 @@ def permutation(seed: int, epoch: int, n: int, listed: int = LISTED) -> np.ndarr
     return np.random.default_rng(entropy).permutation(n) if n <= listed else Shuffle(entropy, n)
 
 
-def partner(position: int, n: int, rng: np.random.Generator) -> int:
-    """Another position of an epoch of ``n`` for the mosaic at ``position``: one of those that were dealt a little earlier.
+def partners(seed: int, epoch: int, position: int, n: int, rng: np.random.Generator) -> Iterator[int]:
+    """Positions of an epoch of ``n`` whose pictures the sample at ``position`` may draw, one after the other, without end.
 
-    Their pictures are in memory still, so a mosaic of four decodes one. They come from other windows than the sample's
-    own, since pictures that meet again in one window would make its gradient noisier. A small split has few that are
-    near, and most of it is in memory anyway: there it is any position.
+    A small split has them anywhere. Else the first three, which a mosaic wants, come from the blocks 1, 2 and 3 times
+    ``APART`` before, dealt to the samples of the block at random: their pictures are in memory still, so a mosaic of four
+    decodes one; each picture is dealt three times in an epoch, and no two samples of a block, or of a window that is not
+    larger than ``APART``, show the same. What is drawn beyond that is any position of these blocks.
     """
     if n < FEW:
-        return int(rng.integers(n))
-    drawn = int(rng.integers(BACK * BLOCK))
-    back, inside = divmod(drawn, BLOCK)
-    return (position // BLOCK * BLOCK - (back + 1) * APART + inside) % n
+        while True:
+            yield int(rng.integers(n))
+    block, inside = divmod(position, BLOCK)
+    dealt = _dealt(seed, epoch, block)
+    for row in dealt:
+        yield int(row[inside]) % n
+    while True:
+        yield int(dealt.flat[rng.integers(dealt.size)]) % n
+
+
+@lru_cache(maxsize=8)
+def _dealt(seed: int, epoch: int, block: int) -> np.ndarray:
+    """(BACK, BLOCK) positions, below 0 at the start of an epoch: those of each sample of a block."""
+    rng = np.random.default_rng((seed, epoch, block, 3))
+    places = np.array([rng.permutation(BLOCK) for _ in range(BACK)])
+    return block * BLOCK - APART * np.arange(1, BACK + 1)[:, None] + places
 
 
 def block_of(keys: Sequence[Any]) -> Any:

@@ -19,12 +19,13 @@ def model_names() -> list[str]:
     return [family + size for family in MODELS for size in _sizes(family)]
 
 
-def build_model(name: str, class_names: Sequence[str]) -> Detector:
+def build_model(name: str, class_names: Sequence[str], class_width: int | None = None) -> Detector:
     """A model with fresh weights, drawn from torch's random state.
 
     Args:
         name: family and size, for example yolov8n.
         class_names: one for each class.
+        class_width: channels inside the class branch; None: as fits the classes.
 
     Raises:
         ConfigError: no such family or size.
@@ -32,7 +33,7 @@ def build_model(name: str, class_names: Sequence[str]) -> Detector:
     for family, kind in MODELS.items():
         size = _sizes(family).get(name.removeprefix(family)) if name.startswith(family) else None
         if size is not None:
-            return kind(name, class_names, **size)
+            return kind(name, class_names, **size, **({"class_width": class_width} if class_width else {}))
     raise no_such_model(name, model_names())
 
 

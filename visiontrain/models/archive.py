@@ -10,7 +10,7 @@ import sys
 import zipfile
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -127,6 +127,37 @@ class Archive:
         if len(content) != record.file_size:
             raise Refused(f"its record {record.filename[:80]!r} ends too early")
         return content
+
+
+def write_archive(content: dict[str, Any], file: BinaryIO) -> None:
+    """torch.save.
+
+    Raises:
+        OSError: the disk's own; torch says of a full disk that a position was not expected.
+    """
+    told = _Told(file)
+    try:
+        torch.save(content, told)
+    except RuntimeError:
+        if told.error:
+            raise told.error from None
+        raise
+
+
+class _Told:
+    """A file to write to that remembers what went wrong."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+        self.flush = file.flush
+
+    def write(self, content: bytes) -> int:
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
 
 
 class _Directory(FileIO):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, BinaryIO
 
 from visiontrain.config.sizes import CHECKPOINTS, is_checkpoint
 from visiontrain.errors import ConfigError
+from visiontrain.models.archive import write_archive
 from visiontrain.models.safetensors import write_safetensors
 from visiontrain.models.weights import licence_sentence, model_of, read_checkpoint
 from visiontrain.record.files import plain, write_atomic
@@ -55,13 +54,13 @@ def convert_weights(source: Path, out: Path) -> ConvertedWeights:
 
 
 def _write(content: dict[str, Any], out: Path) -> None:
-    def write(file: Any) -> None:
+    def write(file: BinaryIO) -> None:
         if out.suffix == ".safetensors":
             write_safetensors(
                 {**plain({k: v for k, v in content.items() if k != "weights"}), "weights": content["weights"]}, file
             )
         else:
-            torch.save(content, file)
+            write_archive(content, file)
 
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

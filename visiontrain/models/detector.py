@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from visiontrain.errors import ConfigError
-from visiontrain.nn.head import DetectorOutput, DualOutput, HeadOutput
+from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
 from visiontrain.nn.norm import norm_of
 from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
@@ -26,6 +27,8 @@ class Detector(nn.Module):
     loss = "detection"
     loss_terms: Sequence[str] = ("detect",)
     stride = 32
+    backbone = 0  # layers before the neck
+    model: nn.ModuleDict  # layers by their numbers; the last is the head
 
     def __init__(self, name: str, class_names: Sequence[str]) -> None:
         super().__init__()
@@ -33,6 +36,8 @@ class Detector(nn.Module):
         self.class_names = tuple(class_names)
         self.checkpoint_blocks = False
         self.licence = ""  # of weights that came from elsewhere, as their file says
+        self.origin: tuple[str, ...] = ()  # what is said of where the weights come from, and of what is frozen
+        self._kept: tuple[nn.Module, ...] = ()  # normalisation that is in evaluation mode always
 
     def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
         raise NotImplementedError
@@ -40,6 +45,37 @@ class Detector(nn.Module):
     def run_block(self, block: nn.Module, x: Tensor) -> Tensor:
         """A block of backbone or neck; families send them all through here."""
         return recomputed(block, x) if self.checkpoint_blocks and self.training else block(x)
+
+    @property
+    def head(self) -> Detect:
+        """The last layer."""
+        return self.model[str(self.last_layer)]
+
+    @property
+    def last_layer(self) -> int:
+        """Its number."""
+        return max(map(int, self.model))
+
+    @property
+    def class_width(self) -> int:
+        """Channels inside the class branch."""
+        return self.head.class_width
+
+    def class_tensors(self) -> set[str]:
+        """Names of the tensors with one row for each class."""
+        return {f"model.{self.last_layer}.{name}" for name in self.head.class_tensors()}
+
+    def keep_norms_of(self, names: Collection[str]) -> None:
+        """Let normalisation use its statistics and leave them, in training too, where its parameters are among these."""
+        norms = ((name, layer) for name, layer in self.named_modules() if isinstance(layer, _BatchNorm))
+        self._kept = tuple(layer for name, layer in norms if f"{name}.weight" in names)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for layer in self._kept:
+            layer.eval()
+        return self
 
     def term_parameters(self) -> Mapping[str, list[nn.Parameter]]:
         """Trainable parameters that each loss term reaches; with one term it reaches all."""
@@ -73,6 +109,7 @@ class Detector(nn.Module):
             "norm": norm_of(self),
             **({} if activation is None else {"sppf_activation": activation}),
             "licence": self.licence,
+            "class_width": self.class_width,
         }
 
     def parameter_count(self) -> int:

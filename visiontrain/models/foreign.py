@@ -6,6 +6,7 @@ is decided by the names and shapes of its weights alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -23,6 +24,8 @@ from visiontrain.nn.pooling import set_sppf_activation
 MOST_LAYERS, LONGEST_NAME, MOST_CLASSES = 10_000, 200, 100_000  # layers, and likewise weights
 UNKNOWN_LICENCE = "unknown: the file names none"
 DEFAULT_IMGSZ = 640
+MOST_CLASS_WIDTH = 4096
+_LAST_OF_CLASS_BRANCH = re.compile(r"\.cv3\.0\.2\.weight$")
 
 # Of layers that have weights or none: what changes their result and is not seen in the shapes.
 _MATTERS = {
@@ -147,10 +150,15 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     shapes = {name: tensor.shape for name, tensor in stored.items()}
     nearest: tuple[int, str, str] | None = None
     parameters = sum(prod(shape) for name, shape in shapes.items() if name.endswith((".weight", ".bias")))
+    width = next(
+        (shape[1] for name, shape in shapes.items() if _LAST_OF_CLASS_BRANCH.search(name) and len(shape) == 4), 0
+    )
+    if width > MOST_CLASS_WIDTH:
+        raise Refused(f"its class branch is {width:,} channels wide; {MOST_CLASS_WIDTH:,} are read at most")
     likely = sorted(model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
     for name in likely:
         with torch.device("meta"):
-            model = build_model(name, class_names)
+            model = build_model(name, class_names, width)
         ours = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
         different = sorted(key for key in shapes.keys() | ours.keys() if shapes.get(key) != ours.get(key))
         if not different:

@@ -123,7 +123,7 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
         raise WeightsError(
             f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
         )
-    model = build_model(about["name"], about["names"])
+    model = build_model(about["name"], about["names"], about.get("class_width"))
     swap_norms(model, alone(about["norm"]))
     if "sppf_activation" in about:  # older checkpoints are of a family that always has one
         set_sppf_activation(model, bool(about["sppf_activation"]))

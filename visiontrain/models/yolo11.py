@@ -29,25 +29,36 @@ class YOLO11(Detector):
         class_names: one for each class.
         depth, width, widest: the size, from cfg/models/yolo11.yaml.
         c3k: every stage has C3k blocks, and not the last ones alone.
+        class_width: channels inside the class branch; None: as fits the classes.
     """
 
     family = "yolo11"
+    backbone = 11
 
     def __init__(
-        self, name: str, class_names: Sequence[str], *, depth: float, width: float, widest: int, c3k: bool
+        self,
+        name: str,
+        class_names: Sequence[str],
+        *,
+        depth: float,
+        width: float,
+        widest: int,
+        c3k: bool,
+        class_width: int | None = None,
     ) -> None:
         super().__init__(name, class_names)
         widths = [scaled_width(c, width, widest) for c in BASE]
-        layers = self.layers(widths, scaled_depth(2, depth), "c3k" if c3k else "plain")
+        layers = self.layers(widths, scaled_depth(2, depth), "c3k" if c3k else "plain", class_width)
         self.model = nn.ModuleDict({str(index): layer for index, layer in sorted(layers.items())})
 
-    def layers(self, widths: Sequence[int], few: int, link: str) -> dict[int, nn.Module]:
+    def layers(self, widths: Sequence[int], few: int, link: str, class_width: int | None) -> dict[int, nn.Module]:
         """All layers by their numbers.
 
         Args:
             widths: channels of the stages.
             few: repeats of a block.
             link: of the C3k2 blocks that are thin in the small sizes.
+            class_width: of the head.
         """
         c1, c2, c3, c4, c5 = widths
         return {
@@ -71,7 +82,7 @@ class YOLO11(Detector):
             19: C3k2(c3 + c4, c4, few, link),
             20: Conv(c4, c4, 3, 2),
             22: C3k2(c4 + c5, c5, few, "c3k"),
-            23: Detect(len(self.class_names), (c3, c4, c5), depthwise=True),
+            23: Detect(len(self.class_names), (c3, c4, c5), depthwise=True, class_width=class_width),
         }
 
     def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:

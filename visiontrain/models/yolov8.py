@@ -25,11 +25,22 @@ class YOLOv8(Detector):
         name: yolov8n, s, m, l or x.
         class_names: one for each class.
         depth, width, widest: the size, from cfg/models/yolov8.yaml.
+        class_width: channels inside the class branch; None: as fits the classes.
     """
 
     family = "yolov8"
+    backbone = 10
 
-    def __init__(self, name: str, class_names: Sequence[str], *, depth: float, width: float, widest: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        class_names: Sequence[str],
+        *,
+        depth: float,
+        width: float,
+        widest: int,
+        class_width: int | None = None,
+    ) -> None:
         super().__init__(name, class_names)
         c1, c2, c3, c4, c5 = (scaled_width(c, width, widest) for c in (64, 128, 256, 512, 1024))
         few, many = scaled_depth(3, depth), scaled_depth(6, depth)
@@ -53,7 +64,7 @@ class YOLOv8(Detector):
             18: C2f(c3 + c4, c4, few),
             19: Conv(c4, c4, 3, 2),
             21: C2f(c4 + c5, c5, few),
-            22: Detect(len(self.class_names), (c3, c4, c5)),
+            22: Detect(len(self.class_names), (c3, c4, c5), class_width=class_width),
         }
         self.model = nn.ModuleDict({str(index): layer for index, layer in layers.items()})
 

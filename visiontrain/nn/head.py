@@ -82,6 +82,7 @@ class Detect(nn.Module):
         channels: of the feature maps.
         reg_max: bins of a distance; with 1 it is predicted as a number.
         depthwise: the class branch is of depth-wise and 1x1 convolutions.
+        class_width: channels inside the class branch; None: as fits the classes.
     """
 
     def __init__(
@@ -91,11 +92,12 @@ class Detect(nn.Module):
         strides: Sequence[int] = (8, 16, 32),
         reg_max: int = 16,
         depthwise: bool = False,
+        class_width: int | None = None,
     ) -> None:
         super().__init__()
         self.nc, self.reg_max, self.strides = nc, reg_max, tuple(strides)
+        self.class_width = class_width = class_width or max(channels[0], min(nc, 100))
         box_width = max(16, channels[0] // 4, 4 * reg_max)
-        class_width = max(channels[0], min(nc, 100))
         class_branch = _depthwise_branch if depthwise else _branch
         self.cv2 = nn.ModuleList(_branch(c, box_width, 4 * reg_max) for c in channels)
         self.cv3 = nn.ModuleList(class_branch(c, class_width, nc) for c in channels)
@@ -105,6 +107,16 @@ class Detect(nn.Module):
     def forward(self, features: Sequence[Tensor]) -> HeadOutput | DualOutput | DetectorOutput:
         raw = self.head_output(features, self.cv2, self.cv3)
         return raw if self.training else self.decoded(raw)
+
+    def class_tensors(self) -> list[str]:
+        """Names of the tensors with one row for each class."""
+        return [
+            f"{name}.{level}.{len(branch) - 1}.{kind}"
+            for name, branches in self.named_children()
+            if name.endswith("cv3")
+            for level, branch in enumerate(branches)
+            for kind in ("weight", "bias")
+        ]
 
     def head_output(
         self, features: Sequence[Tensor], boxes: nn.ModuleList, classes: nn.ModuleList, like: HeadOutput | None = None
@@ -134,9 +146,14 @@ class DualDetect(Detect):
     """
 
     def __init__(
-        self, nc: int, channels: Sequence[int], strides: Sequence[int] = (8, 16, 32), reg_max: int = 1
+        self,
+        nc: int,
+        channels: Sequence[int],
+        strides: Sequence[int] = (8, 16, 32),
+        reg_max: int = 1,
+        class_width: int | None = None,
     ) -> None:
-        super().__init__(nc, channels, strides, reg_max, depthwise=True)
+        super().__init__(nc, channels, strides, reg_max, depthwise=True, class_width=class_width)
         self.nms = False
         self.one2one_cv2 = deepcopy(self.cv2)
         self.one2one_cv3 = deepcopy(self.cv3)

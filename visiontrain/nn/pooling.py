@@ -42,8 +42,13 @@ def sppf_activation(model: nn.Module) -> bool | None:
     return next((not isinstance(m.cv1.act, nn.Identity) for m in model.modules() if isinstance(m, SPPF)), None)
 
 
-def set_sppf_activation(model: nn.Module, on: bool) -> None:
-    """Give the first convolution of a model's SPPF an activation or none: published weights have it both ways."""
+def set_sppf_activation(model: nn.Module, on: bool | None) -> None:
+    """Give the first convolution of a model's SPPF an activation or none: published weights have it both ways.
+
+    None, as ``sppf_activation`` says of a model without one, changes nothing.
+    """
+    if on is None:
+        return
     for module in model.modules():
         if isinstance(module, SPPF):
             module.cv1.act = nn.SiLU(inplace=True) if on else nn.Identity()

@@ -13,6 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from visiontrain.errors import TrainingStopped, WeightsError
+from visiontrain.models.archive import write_archive
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import SCHEMA_VERSION, fill
 from visiontrain.record.events import Counters
@@ -90,7 +91,7 @@ def save_training(path: Path, state: TrainState, about: About) -> None:
     """Write ``last.pt``: all that is needed to go on bit for bit.
 
     Raises:
-        TrainingStopped: a weight is not finite; the file that is there stays.
+        TrainingStopped: a weight is not finite, or the disk is full; the file that is there stays.
     """
     require_finite(state, path)
     scaler = state.precision.scaler
@@ -104,7 +105,7 @@ def save_training(path: Path, state: TrainState, about: About) -> None:
         "ledger": state.ledger.content(),
         "state": {name: getattr(state, name) for name in PLAIN},
     }
-    write_atomic(path, lambda file: torch.save(content, file))
+    _write(path, content)
 
 
 def save_model(path: Path, state: TrainState, about: About, metrics: dict[str, float]) -> None:
@@ -115,7 +116,17 @@ def save_model(path: Path, state: TrainState, about: About, metrics: dict[str, f
         "metrics": metrics,
         "epoch": state.epoch + 1,
     }
-    write_atomic(path, lambda file: torch.save(content, file))
+    _write(path, content)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    try:
+        write_atomic(path, lambda file: write_archive(content, file))
+    except OSError as error:
+        raise TrainingStopped(
+            f"{path} cannot be written ({error.strerror or error}); the checkpoints before it stand. Make room, then go on "
+            f"with: visiontrain train resume={path.with_name('last.pt')}"
+        ) from error
 
 
 def header(kind: str, model: Detector, about: About) -> dict[str, Any]:

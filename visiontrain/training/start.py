@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from visiontrain.config.schema import TrainConfig
 from visiontrain.config.sizes import is_checkpoint
-from visiontrain.errors import ConfigError, WeightsError
+from visiontrain.errors import ConfigError
 from visiontrain.models import build_model, model_names
 from visiontrain.models.detector import Detector
+from visiontrain.models.freezing import freeze
+from visiontrain.models.transfer import for_classes
 from visiontrain.models.weights import load_model, model_of, read_checkpoint
 from visiontrain.nn.norm import alone, swap_norms
 from visiontrain.training.normalisation import Normalisation, choose_norm
@@ -42,6 +46,7 @@ def model_to_train(
     """
     if resumed:
         model = model_of(resumed.content, resumed.path).train()
+        freeze(model, config.freeze)
     else:
         model = starting_model(config, class_names)
     swap_norms(model, plan.normalisation.norm)
@@ -85,19 +90,31 @@ def from_scratch(config: TrainConfig) -> bool:
     return config.model in model_names() or not is_checkpoint(config.model)
 
 
-def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
-    """Fresh weights for a model's name, the checkpoint's for a path.
+def require_freezable(config: TrainConfig, class_names: Sequence[str]) -> None:
+    """Before anything is written: what is to be frozen is there. No weights are needed to know.
 
     Raises:
-        WeightsError: a checkpoint with other classes than the data.
+        ConfigError: freeze names nothing of the model.
+        WeightsError: the checkpoint cannot be read.
+    """
+    if config.freeze:
+        name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
+        with torch.device("meta"):
+            freeze(build_model(name, class_names), config.freeze)
+
+
+def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
+    """Fresh weights for a model's name, the checkpoint's for a path, with the classes of the data; what is frozen is.
+
+    Raises:
+        WeightsError: the checkpoint cannot be read.
+        ConfigError: freeze names nothing of the model.
     """
     if from_scratch(config):
-        return build_model(config.model, class_names)
-    model = load_model(config.model)
-    if model.class_names != tuple(class_names):
-        raise WeightsError(
-            f"model={config.model}: was trained on {len(model.class_names)} classes ({', '.join(model.class_names[:5])}...), "
-            f"the data has {len(class_names)} ({', '.join(class_names[:5])}...). This version starts from a checkpoint only "
-            "where classes are the same, in the same order; use a model's name to start from scratch."
-        )
-    return model.train()
+        model = build_model(config.model, class_names)
+    else:
+        model, transfer = for_classes(load_model(config.model).train(), class_names)
+        model.origin = (transfer.sentence(),)
+    if frozen := freeze(model, config.freeze):
+        model.origin = (*model.origin, frozen)
+    return model

@@ -53,6 +53,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         f"{config.data}: {data}",
         *setup.train.told,
         *setup.val.told,
+        *model.origin,
         *([model.about_nms] if model.about_nms else []),
         *drawing(setup),
         *([setup.auto.sentence()] if setup.auto else []),

@@ -1,0 +1,101 @@
+"""From a checkpoint to other classes, with and without frozen layers, for every family and normalisation."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from training.test_run import assert_same_state, interrupt_in_window
+from training.test_sampling import go
+
+from visiontrain.config.schema import ValConfig, build
+from visiontrain.errors import ConfigError, Interrupted
+from visiontrain.evaluation.validation import validate
+from visiontrain.losses import DualDetectionLoss
+from visiontrain.models import MODELS
+from visiontrain.models.weights import load_model, read_checkpoint
+from visiontrain.nn.norm import norm_of
+from visiontrain.training import setup as preparing
+
+pytestmark = pytest.mark.usefixtures("narrow")
+
+
+@pytest.fixture
+def settings(tiny, tmp_path):
+    return {
+        "data": str(tiny), "project": str(tmp_path / "runs"), "device": "cpu", "workers": 0, "epochs": 1, "batch": 2,
+        "nbs": 4, "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 0, "plots": False, "val": False,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def sea(tiny, tmp_path):
+    """The same pictures with the labels of one class."""
+    for file in (tiny.parent / "labels").rglob("*.txt"):
+        rows = [row[1:] for row in file.read_text().splitlines() if row.startswith("1")]
+        mine = tmp_path / "sea" / file.relative_to(tiny.parent)
+        mine.parent.mkdir(parents=True, exist_ok=True)
+        mine.write_text("".join(f"0{row}\n" for row in rows))
+    (tmp_path / "sea/images").symlink_to(tiny.parent / "images")
+    (tmp_path / "sea/data.yaml").write_text("train: images/train\nval: images/val\nnames: [sea]\n")
+    return str(tmp_path / "sea/data.yaml")
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize("family", sorted(MODELS))
+def test_a_checkpoint_of_one_class_becomes_one_of_two(settings, sea, family, norm):
+    """Saved, loaded, validated and fine-tuned again; the plan says what was taken over, the record has it."""
+    first = go({**settings, "data": sea, "model": f"{family}n", "norm": norm, "name": "one"})
+    best = first.folder / "weights/best.pt"
+    second = go({**settings, "model": str(best), "name": "two"})
+    plan = json.loads((second.folder / "run.json").read_text())["plan"]
+    (said,) = (sentence for sentence in plan if sentence.startswith("Transferred"))
+    assert "1 of 2 classes by name (sea); fresh: sun." in said
+    model = load_model(second.folder / "weights/best.pt")
+    assert norm_of(model) == norm and model.class_names == ("sun", "sea")
+    found = validate(build(ValConfig, {"model": str(second.folder / "weights/best.pt"), "plots": False, "workers": 0,
+                                       "project": settings["project"], "device": "cpu"}))  # fmt: skip
+    assert found.metrics["ap"] == pytest.approx(second.metrics["ap"], abs=1e-12)
+
+
+@pytest.mark.parametrize("family", ["yolo26", "yolov8"])
+def test_what_is_frozen_stays_and_a_resumed_run_keeps_it_so(settings, family):
+    start = go({**settings, "model": f"{family}n", "name": "start"}).folder / "weights/best.pt"
+    given = {**settings, "model": str(start), "freeze": "backbone"}
+    whole = go({**given, "name": "whole"})
+    with pytest.raises(Interrupted):
+        go({**given, "name": "cut"}, interrupt_in_window(4))
+    last = whole.folder.parent / "cut/weights/last.pt"
+    go({"resume": str(last)})
+    assert_same_state(whole.folder / "weights/last.pt", last)
+    before, after = load_model(start).state_dict(), read_checkpoint(last)
+    backbone = [name for name in before if int(name.split(".")[1]) < MODELS[family].backbone]
+    for weights in (after["weights"], after["ema"]):
+        assert all(torch.equal(before[name], weights[name]) for name in backbone)
+        assert not all(torch.equal(before[name], weights[name]) for name in before)
+
+
+def test_a_frozen_name_that_is_not_there_is_said_before_anything_is_written(settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"nothing to train called model\.30"):
+        go({**settings, "freeze": "model.30"})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_shares_of_two_heads_follow_the_images_of_applied_windows(settings, monkeypatch):
+    """From 0.8 to 0.1 over the run, one share in all micro-batches of a window."""
+    seen = []
+
+    class Watched(DualDetectionLoss):
+        def __call__(self, output, targets):
+            seen.append(self.share)
+            return super().__call__(output, targets)
+
+        def at(self, progress):
+            return Watched(self.gains, self.class_weights, progress)
+
+    monkeypatch.setitem(preparing.LOSSES, "dual_detection", Watched)
+    go({**settings, "model": "yolo26n", "epochs": 2})
+    windows = [4, 4, 4, 1] * 2
+    done = [sum(windows[:k]) / 26 for k, images in enumerate(windows) for _ in range(-(-images // 2))]
+    assert seen == pytest.approx([0.8 - 0.7 * progress for progress in done])

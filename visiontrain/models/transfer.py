@@ -1,0 +1,85 @@
+"""Weights for other classes: the same network with a class branch for them, rows matched by the names of classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from visiontrain.models import build_model
+from visiontrain.models.detector import Detector
+from visiontrain.nn.norm import norm_of, swap_norms
+from visiontrain.nn.pooling import set_sppf_activation, sppf_activation
+
+SHOWN = 4  # names in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a model for other classes has of the one it was made from.
+
+    ``taken`` of ``tensors`` are the other's to the last row; ``left`` names those that are not, or not whole, and why.
+    ``matched`` and ``fresh`` are classes of the new model.
+    """
+
+    taken: int
+    tensors: int
+    matched: tuple[str, ...]
+    fresh: tuple[str, ...]
+    left: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """For people."""
+        text = f"Transferred {self.taken} of {self.tensors} tensors"
+        if not self.fresh and not self.left:
+            return f"{text}, all {len(self.matched)} classes by name."
+        names = f" ({_some(self.matched)})" if self.matched else ""
+        text = f"{text}, {len(self.matched)} of {len(self.matched) + len(self.fresh)} classes by name{names}"
+        fresh = f"; fresh: {_some(self.fresh)}" if self.fresh else ""
+        return f"{text}{fresh}. Not whole: {_some(self.left)}."
+
+
+def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, Transfer]:
+    """The model for other classes, or for the same in another order; it keeps the width of its class branch.
+
+    Rows of the last convolutions go to the class of the same name, whatever its case, spaces, underscores and hyphens;
+    others start fresh.
+
+    Args:
+        model: whose weights are used.
+        class_names: of the new one.
+    """
+    made = build_model(model.name, class_names, class_width=model.class_width)
+    swap_norms(made, norm_of(model))
+    set_sppf_activation(made, sppf_activation(model))
+    made.licence = model.licence
+    rows = _rows(model.class_names, class_names)
+    by_class = made.class_tensors()
+    given, left = model.state_dict(), []
+    for name, tensor in made.state_dict().items():
+        if name in by_class:
+            for new, old in rows.items():
+                tensor[new] = given[name][old]
+            if len(rows) < len(class_names):
+                left.append(f"{name} ({len(rows)} of {len(class_names)} rows)")
+        else:
+            tensor.copy_(given[name])
+    matched = tuple(class_names[new] for new in rows)
+    fresh = tuple(name for number, name in enumerate(class_names) if number not in rows)
+    count = len(given)
+    return made.train(model.training), Transfer(count - len(left), count, matched, fresh, tuple(left))
+
+
+def _rows(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
+    """Number of each new class that has an old one of its name, and the old one's number."""
+    numbers = {_plain(name): number for number, name in reversed(list(enumerate(old)))}
+    return {number: numbers[_plain(name)] for number, name in enumerate(new) if _plain(name) in numbers}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
