@@ -125,7 +125,8 @@ def prove_terms(model: Detector, criterion: Criterion, ranks: Ranks) -> None:
         ConfigError, TypeError: as ``check_terms``.
     """
     if len(model.loss_terms) > 1:
-        batch, reach = _two_pictures(2 * model.stride).to(ranks.device), model.term_parameters()
+        reach, dtype = model.term_parameters(), next(model.parameters()).dtype
+        batch = _two_pictures(2 * model.stride).to(ranks.device, dtype)
         with untouched_statistics(model):
             ranks.meet(lambda: check_terms(model, criterion, batch, reach))
 
