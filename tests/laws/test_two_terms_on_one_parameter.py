@@ -39,6 +39,15 @@ def test_however_it_is_cut_it_is_one_batch(dtype):
     check_split_invariance(TWICE, World(dtype))
 
 
+@pytest.mark.parametrize("objects", [(0,) * 16, (0,) * 15 + (1,)], ids=["none", "one"])
+def test_weights_below_one_count_as_one(objects):
+    world = World()
+    batch = world.batch(objects)
+    gradient, sums, _ = gradient_of(world, batch.split(4), TWICE, ranks=ALONE)
+    assert min(sums.weights.values()) < 1
+    assert relative(gradient, by_hand(world, batch)) <= 1e-12
+
+
 def one_for_both(optimizer, sums, reach, precision, clip_norm):
     """The known fault: every parameter is multiplied as the first term's are."""
     first = next(iter(sums.weights))
