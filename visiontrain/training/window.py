@@ -250,6 +250,8 @@ def check_terms(
     names = {id(p): name for name, p in model.named_parameters()}
     trainable = [p for p in model.parameters() if p.requires_grad]
     for term, value in loss.terms.items():
+        if not value.total.requires_grad:  # all that it reaches is frozen
+            continue
         allowed = {id(p) for p in reach.get(term, ())}
         gradients = torch.autograd.grad(value.total, trainable, allow_unused=True, retain_graph=True)
         strays = [
