@@ -24,12 +24,14 @@ from visiontrain.training import start as beginning
 from visiontrain.training.precision import Precision
 from visiontrain.training.run import prepare, train
 
-pytestmark = pytest.mark.usefixtures("narrow", "helped")
+pytestmark = pytest.mark.usefixtures("helped")
+NARROW = {"depth": 0.33, "width": 0.0625, "widest": 1024}
 
 
 @pytest.fixture
 def helped(monkeypatch):
-    """The family and its loss, for one test."""
+    """The family and its loss, for one test; a sixteenth of the width."""
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": NARROW})
     monkeypatch.setitem(models.MODELS, "helped", HelpedDetector)
     monkeypatch.setitem(recipe.LOSSES, "helped", HelpedLoss)
 
@@ -45,7 +47,7 @@ def test_a_run_says_and_records_that_its_windows_run_twice(settings):
     events = []
     result = train(build(TrainConfig, settings), [events.append])
     record = json.loads((result.folder / "run.json").read_text())
-    model = HelpedDetector("helpedn", ["sun", "sea"], **models._sizes("helped")["n"])
+    model = HelpedDetector("helpedn", ["sun", "sea"], **NARROW)
     shared = [name for name, _ in model.named_parameters() if not name.startswith("model.22.")]
     sentence = f"The loss terms detect and count share {len(shared)} parameter tensors, so each window runs twice"
     assert [line for line in record["plan"] if line.startswith(sentence)]
