@@ -83,7 +83,7 @@ def test_a_frozen_name_that_is_not_there_is_said_before_anything_is_written(sett
 
 
 def test_the_shares_of_two_heads_follow_the_images_of_applied_windows(settings, monkeypatch):
-    """From 0.8 to 0.1 over the run, one share in all micro-batches of a window."""
+    """From 0.8 to 0.1 over the run, one share in all micro-batches of a window; the first call is the proof of terms."""
     seen = []
 
     class Watched(DualDetectionLoss):
@@ -98,4 +98,4 @@ def test_the_shares_of_two_heads_follow_the_images_of_applied_windows(settings, 
     go({**settings, "model": "yolo26n", "epochs": 2})
     windows = [4, 4, 4, 1] * 2
     done = [sum(windows[:k]) / 26 for k, images in enumerate(windows) for _ in range(-(-images // 2))]
-    assert seen == pytest.approx([0.8 - 0.7 * progress for progress in done])
+    assert seen[1:] == pytest.approx([0.8 - 0.7 * progress for progress in done])

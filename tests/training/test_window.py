@@ -89,6 +89,12 @@ def test_terms_that_keep_apart_pass_the_check():
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_a_term_whose_head_is_frozen_reaches_nothing():
+    model = TwoHeads(detached=True)
+    model.two.requires_grad_(False)
+    check_terms(model, two_terms, batch_of(), model.reach())
+
+
 def test_two_terms_on_one_parameter_are_refused():
     """Law 12: never scaled by one of the two weights."""
     model = TwoHeads(detached=False)

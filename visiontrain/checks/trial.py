@@ -94,6 +94,8 @@ def watched(model: nn.Module, optimizer: Optimizer) -> Iterator[list[Counts]]:
     log = [Counts()]
 
     def forward(module: nn.Module, args: tuple[Any, ...]) -> None:
+        if not torch.is_grad_enabled():  # the pass for the weights of a window
+            return
         log[-1].forwards.append(len(args[0]))
         log[-1].prints.append(fingerprint(model.parameters()))
 

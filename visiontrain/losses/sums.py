@@ -48,9 +48,15 @@ def require_loss_sum(loss: object, of: str) -> LossSum:
     """The loss itself, or an error that shows what a loss returns.
 
     Raises:
-        TypeError: anything but a LossSum with at least one term.
+        TypeError: anything but a LossSum with at least one term; or a weight with a graph.
     """
     if isinstance(loss, LossSum) and loss.terms:
+        if graphs := [name for name, term in loss.terms.items() if term.weight.requires_grad]:
+            raise TypeError(
+                f"{of}: the weight of term {graphs[0]!r} carries a graph. The window divides by the sum of the weights at its"
+                " end and takes no derivative of it, so such a loss has no exact gradient; give weight.detach() if the weight is"
+                " to count as a constant"
+            )
         return loss
     raise TypeError(
         f"{of} returned {type(loss).__name__}; a loss returns LossSum, sums and not means, because only the whole "

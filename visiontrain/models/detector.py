@@ -78,7 +78,11 @@ class Detector(nn.Module):
         return self
 
     def term_parameters(self) -> Mapping[str, list[nn.Parameter]]:
-        """Trainable parameters that each loss term reaches; with one term it reaches all."""
+        """Trainable parameters that each loss term reaches; with one term it reaches all.
+
+        Terms that share a parameter make each window run twice (training/two_pass.py). A term that reaches more than stands
+        here ends the run before its first window.
+        """
         return {self.loss_terms[0]: [p for p in self.parameters() if p.requires_grad]}
 
     def use_nms(self, nms: bool | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -19,7 +19,21 @@ def recomputed(block: nn.Module, x: Tensor) -> Tensor:
     Source:
         Chen et al., Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174.
     """
-    return checkpoint(block, x, use_reentrant=False, context_fn=lambda: (nullcontext(), untouched_statistics(block)))
+    return checkpoint(block, x, use_reentrant=False, context_fn=lambda: (nullcontext(), _EachTime(block)))
+
+
+class _EachTime:
+    """``untouched_statistics`` for every backward pass through one graph, of which there may be several."""
+
+    def __init__(self, block: nn.Module) -> None:
+        self.block = block
+        self.inside = ExitStack()
+
+    def __enter__(self) -> None:
+        self.inside.enter_context(untouched_statistics(self.block))
+
+    def __exit__(self, *error: object) -> None:
+        self.inside.close()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import allocate_state, build_optimizer
 from visiontrain.training.precision import choose_precision
+from visiontrain.training.two_pass import accumulate_twice, shared_parameters
 from visiontrain.training.update import apply_update
 from visiontrain.training.window import accumulate_window, provisional_weights
 
@@ -191,7 +192,9 @@ class Probe:
         sampling = self.config.sampling
         size = largest_size(self.config.imgsz, sampling.multi_scale, sampling.rect, self.index.sizes)
         micro_batches = [crowded(self.index, images, size, together)] * 2
-        sums = accumulate_window(
+        reach = self.model.term_parameters()
+        accumulate = accumulate_twice if shared_parameters(reach) else accumulate_window
+        sums = accumulate(
             self.model,
             self.criterion,
             micro_batches,
@@ -199,7 +202,7 @@ class Probe:
             precision=self.precision,
             provisional=provisional_weights(self.model.loss_terms, micro_batches[0].targets, 1),
         )
-        apply_update(self.optimizer, sums, self.model.term_parameters(), self.precision)
+        apply_update(self.optimizer, sums, reach, self.precision)
         self.ema.update(self.model, 0.5)
 
     @torch.no_grad()

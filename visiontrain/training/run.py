@@ -63,7 +63,7 @@ from visiontrain.training.recovery import shrink_validation
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
-from visiontrain.training.setup import Setup, chosen, criterion_of, device_of, is_deterministic
+from visiontrain.training.setup import Setup, chosen, criterion_of, device_of, is_deterministic, prove_terms
 from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of, require_freezable
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 from visiontrain.training.telling import facts, notices, sentences
@@ -282,11 +282,17 @@ def new_state(setup: Setup) -> TrainState:
 
 
 def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], interrupt: Interrupt) -> Job:
-    """All that the loop works with, from where ``state`` stands, allocated; nothing is written."""
+    """All that the loop works with, from where ``state`` stands, allocated; nothing is written.
+
+    Raises:
+        ConfigError: a loss term reaches parameters that the detector does not give to it.
+    """
     config, plan = setup.config, setup.plan
     state.micro_batch = state.micro_batch or plan.batch // plan.ranks
     state.validation_batch = state.validation_batch or setup.val_loader.batch
     allocate_state(state.optimizer)
+    criterion = criterion_of(config, setup.train, state.model.loss)
+    prove_terms(state.model, criterion, setup.ranks)
     phases = Phases(setup.ranks.device)
     phases.close("baseline")
     return Job(
@@ -296,7 +302,7 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         horizon=horizon(plan.images_planned),
         ranks=setup.ranks,
         reduction=Reduction(state.model, setup.ranks, plan.reduction),
-        criterion=criterion_of(config, setup.train, state.model.loss),
+        criterion=criterion,
         state=state,
         micro_batches=micro_batches(setup, state),
         evaluate=lambda: score(setup, averaged(setup, state), record, state).metrics,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from visiontrain.batch import Batch, Targets
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import TrainConfig
 from visiontrain.data.bad import refuse_mostly_bad
@@ -21,6 +22,8 @@ from visiontrain.data.select import select
 from visiontrain.distributed import Ranks, choose_device
 from visiontrain.errors import ConfigError
 from visiontrain.losses import LOSSES
+from visiontrain.models.detector import Detector
+from visiontrain.nn.recompute import untouched_statistics
 from visiontrain.place import Place
 from visiontrain.training.autobatch import BatchChoice
 from visiontrain.training.optimizer import Choice
@@ -28,7 +31,7 @@ from visiontrain.training.plan import Plan
 from visiontrain.training.precision import Precision
 from visiontrain.training.resume import Resumed
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy
-from visiontrain.training.window import Criterion
+from visiontrain.training.window import Criterion, check_terms
 
 
 def device_of(config: TrainConfig, here: Place) -> torch.device:
@@ -110,6 +113,29 @@ def criterion_of(config: TrainConfig, index: Index, loss: str) -> Criterion:
     """
     weights = class_weights(index, config.sampling.class_weights)
     return LOSSES[loss](config.loss, class_weights=weights) if weights else LOSSES[loss](config.loss)
+
+
+def prove_terms(model: Detector, criterion: Criterion, ranks: Ranks) -> None:
+    """Where a loss has several terms: each reaches only the parameters that the detector says. Every rank calls this.
+
+    Args:
+        model: in training mode, on its device.
+
+    Raises:
+        ConfigError, TypeError: as ``check_terms``.
+    """
+    if len(model.loss_terms) > 1:
+        reach, dtype = model.term_parameters(), next(model.parameters()).dtype
+        batch = _two_pictures(2 * model.stride).to(ranks.device, dtype)
+        with untouched_statistics(model):
+            ranks.meet(lambda: check_terms(model, criterion, batch, reach))
+
+
+def _two_pictures(side: int) -> Batch:
+    """Noise with an object in the middle of each; ``side`` in pixels."""
+    pixels = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    box = torch.tensor([side / 4, side / 4, 3 * side / 4, 3 * side / 4])
+    return Batch(pixels, Targets(torch.arange(2), torch.zeros(2, dtype=torch.int64), box.repeat(2, 1)), (0, 1))
 
 
 def is_deterministic(config: TrainConfig, ranks: Ranks) -> bool:

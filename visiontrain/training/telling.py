@@ -29,6 +29,7 @@ from visiontrain.training.plan import counted
 from visiontrain.training.schedule import horizon, lr_factor
 from visiontrain.training.setup import Setup
 from visiontrain.training.start import from_scratch
+from visiontrain.training.two_pass import shared_parameters
 
 
 def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
@@ -58,11 +59,21 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *drawing(setup),
         *([setup.auto.sentence()] if setup.auto else []),
         *setup.plan.sentences(),
+        *twice(model),
         f"{choice.config.optimizer}, lr0 {choice.config.lr0:g}, momentum {choice.config.momentum:g} ({choice.reason})",
         f"The averaged weights (EMA) look back over {horizon(setup.plan.images_planned).images:.0f} images at the most.",
         *([told(setup.cache)] if setup.cache else []),
         *([idle] if idle else []),
     )
+
+
+def twice(model: Detector) -> Iterator[str]:
+    """Why a window runs twice, where it does."""
+    if shared := shared_parameters(model.term_parameters()):
+        yield (
+            f"The loss terms {' and '.join(model.loss_terms)} share {counted(shared, 'parameter tensor')}, so each window runs "
+            "twice: once for its weights, once for its gradient."
+        )
 
 
 def drawing(setup: Setup) -> Iterator[str]:
@@ -132,6 +143,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         "precision": setup.precision.name,
         "normalisation": plan.normalisation.record(norm_layers(model)),
         "reduction": plan.reduction,
+        "window_passes": 2 if shared_parameters(model.term_parameters()) else 1,
         "last_window": {"policy": plan.last_window, "images_left_out": left_out(setup)},
         "optimizer": {
             "kind": optim.optimizer,

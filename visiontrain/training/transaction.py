@@ -21,6 +21,7 @@ from visiontrain.training.job import Job
 from visiontrain.training.ledger import APPLIED
 from visiontrain.training.optimizer import set_schedule
 from visiontrain.training.recovery import half_done, nothing_smaller, shrink_micro_batch
+from visiontrain.training.two_pass import accumulate_twice, shared_parameters
 from visiontrain.training.update import Update, apply_update
 from visiontrain.training.window import WindowSums, accumulate_window, power_of_two, provisional_weights
 
@@ -176,13 +177,15 @@ def forward_backward(job: Job, micro_batches: Sequence[Batch], images: int) -> W
             measure(job, "first backward", once=True)
         key = (job.config.seed, state.epoch, *batch.positions[:1])
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
-        job.record(MicroBatchDone(len(batch) * ranks.size))
+        if torch.is_grad_enabled():  # else it is the pass for the weights alone
+            job.record(MicroBatchDone(len(batch) * ranks.size))
 
     if not state.provisional:
         known = ranks.gather((sum(len(b.targets) for b in micro_batches), len(micro_batches)))
         boxes, passes = (sum(column) for column in zip(*known, strict=True))
         state.provisional = provisional_weights(state.model.loss_terms, boxes, passes)
-    sums = accumulate_window(
+    accumulate = accumulate_twice if shared_parameters(state.model.term_parameters()) else accumulate_window
+    sums = accumulate(
         job.reduction.module,
         at_progress(job.criterion, state.progress_images / job.plan.images_planned),
         micro_batches,

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from visiontrain.errors import ConfigError
 from visiontrain.training.precision import Precision
 from visiontrain.training.window import WindowSums
 
 CLIP_NORM = 10.0
+ROUNDING = 1e-12  # relative, of multipliers that are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,15 @@ def apply_update(
 
     Args:
         optimizer: holds every parameter of ``reach``.
-        sums: of ``accumulate_window``.
-        reach: the parameters of each loss term; a parameter belongs to one term.
+        sums: of ``accumulate_window``; of ``accumulate_twice`` where terms share a parameter.
+        reach: the parameters of each loss term.
         precision: as in ``accumulate_window``.
         clip_norm: largest norm of the whole gradient.
         reduce: makes the waiting gradients those of all ranks (``Reduction.reduce``).
 
     Raises:
         RankLost: from ``reduce``; weights and optimizer are untouched.
+        ConfigError: from ``normalise``; likewise.
     """
     if not sums.finite:
         optimizer.zero_grad(set_to_none=True)
@@ -76,10 +79,23 @@ def apply_update(
 
 
 def normalise(sums: WindowSums, reach: Mapping[str, Sequence[nn.Parameter]]) -> list[torch.Tensor]:
-    """Multiply the waiting gradients by images * provisional / weight, one call for each term; returns all of them."""
-    everything = []
+    """Multiply the waiting gradients by images * provisional / weight, one call for each term; returns all of them.
+
+    Raises:
+        ConfigError: terms with different multipliers share a parameter; after two passes they have one.
+    """
+    done: dict[nn.Parameter, float] = {}
     for term in sums.weights:
-        gradients = [p.grad for p in reach[term] if p.grad is not None]
-        torch._foreach_mul_(gradients, sums.multiplier(term))
-        everything += gradients
-    return everything
+        multiplier = sums.multiplier(term)
+        waiting = [p for p in reach[term] if p.grad is not None]
+        for p in waiting:
+            if not math.isclose(done.get(p, multiplier), multiplier, rel_tol=ROUNDING):
+                raise ConfigError(
+                    f"loss term {term!r} shares a parameter with a term of another weight: its gradient would be multiplied "
+                    f"by {multiplier:g} or by {done[p]:g}, and neither is right. Accumulate with accumulate_twice."
+                )
+        fresh = [p for p in waiting if p not in done]
+        if fresh:
+            torch._foreach_mul_([p.grad for p in fresh], multiplier)
+        done |= dict.fromkeys(fresh, multiplier)
+    return [p.grad for p in done if p.grad is not None]

@@ -5,7 +5,8 @@ The gradient of a window is that of one batch of the same images:
     grad = images * d(sum S)/dp / max(sum w, 1)        sums over all micro-batches of all ranks
 
 S is the loss sum of a term and w its weight. w is known only after the forward passes, so each backward divides by a
-provisional power of two, exact in binary floating point, and ``apply_update`` multiplies once.
+provisional power of two, exact in binary floating point, and ``apply_update`` multiplies once. Where two terms reach one
+parameter no single multiplier is left for it, and ``two_pass`` runs the window twice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from visiontrain.batch import Batch, Targets
 from visiontrain.distributed import Ranks
-from visiontrain.errors import OutOfMemory
+from visiontrain.errors import ConfigError, OutOfMemory
 from visiontrain.losses.sums import LossSum, require_loss_sum
 from visiontrain.memory import NoRoom, attempt
 from visiontrain.training.interrupt import Stop
@@ -113,6 +114,8 @@ def accumulate_window(
 ) -> WindowSums:
     """Forward and backward of every micro-batch of this rank; no update, no normalisation.
 
+    Under ``torch.no_grad`` there is no backward pass, and the sums are all that comes of it.
+
     Args:
         model: in training mode, gradients empty; with ``overlap`` as DistributedDataParallel (``reduction.wrapped``).
         criterion: (outputs, targets) -> LossSum.
@@ -130,7 +133,8 @@ def accumulate_window(
             the window on all.
 
     Raises:
-        TypeError: the criterion returned something else than LossSum.
+        TypeError: the criterion returned something else than LossSum, or a weight with a graph.
+        ConfigError: it gave other terms or parts for one micro-batch than for another.
         OutOfMemory: here or on another rank; ``largest`` is the micro-batch that was too large. Gradients hold a part of
             the window and running statistics have moved; once those are dropped and these restored, the same images can
             run again as smaller micro-batches.
@@ -154,13 +158,14 @@ def accumulate_window(
                 with precision.autocast():
                     outputs = model(batch.images)
                 loss = require_loss_sum(criterion(outputs, batch.targets), _name_of(criterion))
-                divisors = {term: _of(provisional, term) for term in loss.terms}
-                scaled = sum(t.total / divisors[term] for term, t in loss.terms.items())
-                between()
-                precision.scaled(scaled).backward()
-            names, row = _flatten(loss)
+                divisors = {term: provisional_of(provisional, term) for term in loss.terms}
+                if torch.is_grad_enabled():
+                    between()
+                    precision.scaled(sum(t.total / divisors[term] for term, t in loss.terms.items())).backward()
+            known, (names, row) = names, _flatten(loss)
+            _require_same_names(known or names, names)
             sums = sums + row
-            del outputs, loss, scaled  # the graph of this micro-batch ends here, before the next forward
+            del outputs, loss  # the graph of this micro-batch ends here, before the next forward
 
     largest = max(map(len, micro_batches), default=0)
     done = attempt((lambda: ranks.meet(passes)) if meets else passes)
@@ -194,6 +199,8 @@ def _together(parts: Sequence[_Part], rank: int, reduced: bool) -> WindowSums:
     if any(part.stop for part in parts):
         raise Stop
     full = [part for part in parts if part.names]
+    for part in full:
+        _require_same_names(full[0].names, part.names)
     values = [sum(column) for column in zip(*(part.values for part in full), strict=True)]
     images = sum(len(part.positions) for part in parts)
     return _named(
@@ -236,27 +243,43 @@ def check_terms(
     """Prove by autograd that each term reaches only the parameters that ``reach`` gives to it.
 
     Raises:
-        ValueError: a parameter is reached by two terms: one multiplier cannot serve two weights.
+        ConfigError: a term reaches a parameter that is not given to it: one multiplier cannot serve two weights.
+        TypeError: as ``accumulate_window``.
     """
     loss = require_loss_sum(criterion(model(batch.images), batch.targets), _name_of(criterion))
     names = {id(p): name for name, p in model.named_parameters()}
     trainable = [p for p in model.parameters() if p.requires_grad]
     for term, value in loss.terms.items():
+        if not value.total.requires_grad:  # all that it reaches is frozen
+            continue
         allowed = {id(p) for p in reach.get(term, ())}
         gradients = torch.autograd.grad(value.total, trainable, allow_unused=True, retain_graph=True)
         strays = [
             names[id(p)] for p, g in zip(trainable, gradients, strict=True) if g is not None and id(p) not in allowed
         ]
         if strays:
-            raise ValueError(
+            raise ConfigError(
                 f"loss term {term!r} reaches {len(strays)} parameters of another term, {strays[0]} first. Each term "
                 "divides by its own weight, so a parameter that two terms reach has no exact gradient in one pass. "
-                "Detach the features of one term, or give both terms one weight (one Term)."
+                "Detach the features of one term, or give both terms one weight (one Term); or let term_parameters() give "
+                "the parameters to both terms: then each window runs twice, once for its weights, once for its gradient."
             )
 
 
-def _of(provisional: Mapping[str, float] | float, term: str) -> float:
+def provisional_of(provisional: Mapping[str, float] | float, term: str) -> float:
+    """The provisional weight of a term; one number serves all."""
     return provisional.get(term, 1.0) if isinstance(provisional, Mapping) else provisional
+
+
+def _require_same_names(known: Sequence[tuple[str, ...]], names: Sequence[tuple[str, ...]]) -> None:
+    """Sums are added up by their places."""
+    if names != known:
+        one, other = (", ".join(" ".join(name) for name in each) for each in (known, names))
+        raise ConfigError(
+            f"the loss gave ({one}) for one micro-batch and ({other}) for another. A term that comes and goes cannot be summed"
+            " over a window: return all of them each time, in one order; where there is nothing, x[mask].sum() is zero and"
+            " keeps the graph."
+        )
 
 
 def _name_of(criterion: Criterion) -> str:
