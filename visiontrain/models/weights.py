@@ -42,7 +42,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
-        raise WeightsError(f"{path}: no such checkpoint. Give the path of a last.pt or best.pt of a run.")
+        named = path.stem in model_names()
+        hint = f", or write {path.stem} to start from scratch; none are published or fetched" if named else ""
+        raise WeightsError(f"{path}: no such checkpoint. Give the path of a last.pt or best.pt of a run{hint}.")
     try:
         content = read_safetensors(path) if path.suffix == ".safetensors" else _read_archive(path)
     except Refused as refused:
