@@ -48,10 +48,9 @@ def test_other_classes_keep_the_network_and_the_rows_of_those_they_share(family)
     heads = 2 if family == "yolo26" else 1
     assert len(rows) == 6 * heads == transfer.tensors - transfer.taken == len(transfer.left)
     assert transfer.matched == ("dog",) and transfer.fresh == ("bird", "cow", "eel")
-    assert (
-        f"{transfer.taken} of {transfer.tensors} tensors, 1 of 4 classes by name (dog); fresh: bird, cow, eel."
-        in transfer.sentence()
-    )
+    rest = f"1 of 4 rows in the {6 * heads} tensors of classes, {transfer.left[0]} first."
+    assert transfer.sentence().endswith(f"tensors, 1 of 4 classes by name (dog); fresh: bird, cow, eel; {rest}")
+    assert set(transfer.left) == rows
     given = old.state_dict()
     for name, tensor in new.state_dict().items():
         if name in rows:

@@ -49,9 +49,10 @@ def test_a_checkpoint_of_one_class_becomes_one_of_two(settings, sea, family, nor
     first = go({**settings, "data": sea, "model": f"{family}n", "norm": norm, "name": "one"})
     best = first.folder / "weights/best.pt"
     second = go({**settings, "model": str(best), "name": "two"})
-    plan = json.loads((second.folder / "run.json").read_text())["plan"]
-    (said,) = (sentence for sentence in plan if sentence.startswith("Transferred"))
-    assert "1 of 2 classes by name (sea); fresh: sun." in said
+    record = json.loads((second.folder / "run.json").read_text())
+    (said,) = (sentence for sentence in record["plan"] if sentence.startswith("Transferred"))
+    assert record["computed"]["transferred"]["fresh"] == ["sun"]
+    assert "1 of 2 classes by name (sea); fresh: sun; 1 of 2 rows" in said
     model = load_model(second.folder / "weights/best.pt")
     assert norm_of(model) == norm and model.class_names == ("sun", "sea")
     found = validate(build(ValConfig, {"model": str(second.folder / "weights/best.pt"), "plots": False, "workers": 0,

@@ -37,6 +37,7 @@ class Detector(nn.Module):
         self.checkpoint_blocks = False
         self.licence = ""  # of weights that came from elsewhere, as their file says
         self.origin: tuple[str, ...] = ()  # what is said of where the weights come from, and of what is frozen
+        self.transferred: dict[str, Any] = {}  # what was taken over from a checkpoint, for the record
         self._kept: tuple[nn.Module, ...] = ()  # normalisation that is in evaluation mode always
 
     def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from visiontrain.models import build_model
 from visiontrain.models.detector import Detector
@@ -18,7 +20,7 @@ SHOWN = 4  # names in a sentence
 class Transfer:
     """What a model for other classes has of the one it was made from.
 
-    ``taken`` of ``tensors`` are the other's to the last row; ``left`` names those that are not, or not whole, and why.
+    ``taken`` of ``tensors`` are the other's to the last row; ``left`` names those that have rows for classes which it does not know.
     ``matched`` and ``fresh`` are classes of the new model.
     """
 
@@ -33,10 +35,14 @@ class Transfer:
         text = f"Transferred {self.taken} of {self.tensors} tensors"
         if not self.fresh and not self.left:
             return f"{text}, all {len(self.matched)} classes by name."
+        classes = len(self.matched) + len(self.fresh)
         names = f" ({_some(self.matched)})" if self.matched else ""
-        text = f"{text}, {len(self.matched)} of {len(self.matched) + len(self.fresh)} classes by name{names}"
-        fresh = f"; fresh: {_some(self.fresh)}" if self.fresh else ""
-        return f"{text}{fresh}. Not whole: {_some(self.left)}."
+        rows = f"{len(self.matched)} of {classes} rows in the {len(self.left)} tensors of classes, {self.left[0]} first"
+        return f"{text}, {len(self.matched)} of {classes} classes by name{names}; fresh: {_some(self.fresh)}; {rows}."
+
+    def facts(self) -> dict[str, Any]:
+        """For the record."""
+        return dataclasses.asdict(self)
 
 
 def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, Transfer]:
@@ -61,7 +67,7 @@ def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, 
             for new, old in rows.items():
                 tensor[new] = given[name][old]
             if len(rows) < len(class_names):
-                left.append(f"{name} ({len(rows)} of {len(class_names)} rows)")
+                left.append(name)
         else:
             tensor.copy_(given[name])
     matched = tuple(class_names[new] for new in rows)

@@ -114,7 +114,7 @@ def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
         model = build_model(config.model, class_names)
     else:
         model, transfer = for_classes(load_model(config.model).train(), class_names)
-        model.origin = (transfer.sentence(),)
+        model.origin, model.transferred = (transfer.sentence(),), transfer.facts()
     if frozen := freeze(model, config.freeze):
         model.origin = (*model.origin, frozen)
     return model

@@ -157,6 +157,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         "deterministic": setup.deterministic,
         "shrinks": list(state.shrinks),
         "positions": dict(state.ledger.closed),
+        **({"transferred": model.transferred} if model.transferred else {}),
         **({"batch_auto": setup.auto.facts()} if setup.auto else {}),
         "model": model.description() | {"parameters": model.parameter_count()},
         "versions": versions(),
