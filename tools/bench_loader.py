@@ -31,6 +31,7 @@ from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
 from visiontrain.data.pixels import room, sides
+from visiontrain.data.sampler import APART, BACK, BLOCK
 
 OWN = {"samples": "512", "repeat": "16", "format": "text"}
 STAGES = {  # what is timed; a stage inside another is taken off it
@@ -108,7 +109,7 @@ def measure(config: TrainConfig, samples: int, repeat: int) -> dict[str, Any]:
     if cache:
         for number in range(len(index)):
             dataset.pixels[number]
-    warm = min(300, len(index) // 3)  # until what partners need is there, as it is but for the start of an epoch
+    warm = min(BACK * APART + BLOCK, len(index) // 3)  # until what partners need is there, as it is but for the start of an epoch
     for position in range(warm):
         dataset[0, position]
     decoded = [0]
