@@ -40,9 +40,9 @@ CUDA = torch.device("cuda", 0)
 SMALL = 4 << 30  # bytes: the card that this project is for
 
 
-def gradient(precision: Precision, micro_batch: int, size: int = 320) -> torch.Tensor:
+def gradient(precision: Precision, micro_batch: int, size: int = 320, name: str = "yolov8n") -> torch.Tensor:
     torch.manual_seed(0)
-    model = freeze_batch_norm(build_model("yolov8n", CLASSES).to(CUDA, memory_format=torch.channels_last).train())
+    model = freeze_batch_norm(build_model(name, CLASSES).to(CUDA, memory_format=torch.channels_last).train())
     criterion = LOSSES[model.loss](LossConfig())
     window = pictures(16, size).split(micro_batch)
     sums = accumulate_window(model, criterion, window, ranks=Ranks(CUDA), precision=precision, provisional=64.0)
@@ -64,6 +64,18 @@ def split_invariance() -> str:
             cosine = float(torch.nn.functional.cosine_similarity(parts, whole, dim=0))
             assert gap <= limits[precision.name] and cosine > 0.999, (precision.name, m, gap, cosine)
             told.append(f"{precision.name} m={m} {gap:.1e}")
+    return ", ".join(told)
+
+
+def families() -> str:
+    """Law 1 in fp32 without TF32 for the other families; yolo26 has two terms."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    told = []
+    for name in ("yolo11n", "yolo26n"):
+        whole, parts = (gradient(Precision(CUDA), m, name=name) for m in (16, 1))
+        gap = float((parts - whole).norm() / whole.norm())
+        assert gap <= 1e-4, (name, gap)
+        told.append(f"{name} m=1 {gap:.1e}")
     return ", ".join(told)
 
 
@@ -239,6 +251,7 @@ def accumulating_is_free() -> str:
 
 CHECKS: dict[str, tuple[Callable[[], str], bool]] = {
     "split invariance": (split_invariance, False),
+    "families": (families, False),
     "GradScaler": (grad_scaler, False),
     "GradScaler under pressure": (grad_scaler_under_pressure, False),
     "peak against accumulate": (accumulating_is_free, False),
