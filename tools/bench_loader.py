@@ -109,7 +109,9 @@ def measure(config: TrainConfig, samples: int, repeat: int) -> dict[str, Any]:
     if cache:
         for number in range(len(index)):
             dataset.pixels[number]
-    warm = min(BACK * APART + BLOCK, len(index) // 3)  # until what partners need is there, as it is but for the start of an epoch
+    warm = min(
+        BACK * APART + BLOCK, len(index) // 3
+    )  # until what partners need is there, as it is but for the start of an epoch
     for position in range(warm):
         dataset[0, position]
     decoded = [0]
