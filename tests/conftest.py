@@ -93,3 +93,12 @@ def tiny(tmp_path_factory) -> Path:
             (root / "labels" / split / f"{number}.txt").write_text("\n".join(rows) + "\n")
     (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [sun, sea]\n")
     return root / "data.yaml"
+
+
+@pytest.fixture
+def short_run(tiny, tmp_path) -> dict:
+    """Settings of a run of seconds: one epoch of the small data set in windows of four, not validated before its end."""
+    return {
+        "data": str(tiny), "project": str(tmp_path / "runs"), "device": "cpu", "workers": 0, "epochs": 1, "batch": 2,
+        "nbs": 4, "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 0, "plots": False, "val": False,
+    }  # fmt: skip

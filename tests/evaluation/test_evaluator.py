@@ -6,6 +6,7 @@ import copy
 import json
 from collections import namedtuple
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -205,6 +206,23 @@ def test_predictions_that_are_not_finite_are_counted_not_fatal():
     assert evaluation.non_finite == 2
     assert evaluation.metrics["ap"] == pytest.approx(1.0)
     assert "not finite" in " ".join(evaluation.notices)
+
+
+@pytest.mark.parametrize("end_to_end", [False, True])
+def test_a_head_that_needs_no_suppression_gets_none(end_to_end):
+    """Two equal boxes of one class: the weaker one stays, unless max_det leaves it out; nothing counts as capped."""
+
+    class Twice(Oracle):
+        def forward(self, images):
+            return SimpleNamespace(**super().forward(images)._asdict(), end_to_end=end_to_end)
+
+    sample = letterboxed(0, 64, 64)
+    box = seen(sample, LABELS[0][0])
+    answers = [[(0, 0.9, *box), (0, 0.8, *box)]]
+    found = run([sample], answers, model=Twice(answers)).found
+    assert found.scores.tolist() == pytest.approx([0.9, 0.8] if end_to_end else [0.9])
+    few = run([sample], answers, model=Twice(answers), max_det=1)
+    assert few.found.scores.tolist() == pytest.approx([0.9]) and few.capped_candidates == 0
 
 
 def test_more_objects_than_max_det_is_said():

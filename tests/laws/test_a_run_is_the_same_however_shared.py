@@ -21,6 +21,7 @@ from visiontrain.training import transaction
 from visiontrain.training.interrupt import Interrupt
 from visiontrain.training.precision import Precision
 from visiontrain.training.resume import resume
+from visiontrain.training.window import accumulate_window
 
 NARROW = {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}}
 SETTINGS = {
@@ -72,7 +73,7 @@ def run_of(ranks, values, fails_on=None, cut_after=0):
 
         patch.setattr(recipe, "new_state", in_double)
         seen = Seen()
-        accumulate = transaction.accumulate_window
+        accumulate = accumulate_window
         passes = 0
 
         def watched(*arguments, before, **more):
@@ -91,7 +92,7 @@ def run_of(ranks, values, fails_on=None, cut_after=0):
             seen.positions.append(sums.positions)
             return sums
 
-        patch.setattr(transaction, "accumulate_window", watched)
+        patch.setattr(transaction, "accumulator", lambda reach: watched)
 
         def note(event):
             if isinstance(event, WindowClosed):

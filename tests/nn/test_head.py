@@ -7,7 +7,7 @@ import torch
 
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C2f
-from visiontrain.nn.head import Detect, Projection, cell_centres, distances_to_boxes
+from visiontrain.nn.head import Detect, DualDetect, Projection, cell_centres, distances_to_boxes
 from visiontrain.nn.norm import batch_norms, freeze_batch_norm, running_statistics
 from visiontrain.nn.pooling import SPPF
 
@@ -127,3 +127,22 @@ def test_a_gradient_summed_over_many_cells_is_right_in_float32(parameter):
     block(x).backward(upstream.contiguous(memory_format=torch.channels_last))
     exact = upstream.double().sum((0, 2, 3))
     assert ((bias.grad - exact).abs() / exact).max() < 1e-6
+
+
+def test_of_two_heads_the_one_without_nms_is_decoded_unless_asked():
+    torch.manual_seed(0)
+    head = DualDetect(3, (8, 16, 32))
+    maps = features(1)
+    for branch in head.one2one_cv3:  # it begins as a copy
+        torch.nn.init.normal_(branch[-1].weight)
+    freeze_batch_norm(head.train())
+    both = head(maps)
+    head.eval()
+    for nms, said in ((False, both.one_to_one), (True, both.one_to_many)):
+        head.nms = nms
+        decoded = head(maps)
+        assert decoded.end_to_end is not nms
+        torch.testing.assert_close(decoded.raw.scores, said.scores)
+        torch.testing.assert_close(decoded.boxes, distances_to_boxes(said.distances, said.anchors) * said.strides)
+    assert both.one_to_many.anchors is both.one_to_one.anchors and both.one_to_many.size == (64, 64)
+    assert not torch.equal(both.one_to_many.scores, both.one_to_one.scores)

@@ -23,17 +23,9 @@ def library():
     return pytest.importorskip("albumentations", reason="needs albumentations>=2.0.8,<2.1")
 
 
-@pytest.fixture
-def settings(tiny, tmp_path):
-    return {
-        "data": str(tiny), "project": str(tmp_path / "runs"), "device": "cpu", "workers": 0, "epochs": 1, "batch": 2,
-        "nbs": 4, "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 0, "plots": False, "val": False,
-    }  # fmt: skip
-
-
-def test_a_pipeline_is_in_the_record_and_a_resumed_run_has_it(library, settings):
+def test_a_pipeline_is_in_the_record_and_a_resumed_run_has_it(library, short_run):
     compose = library.Compose([library.HorizontalFlip(p=0.5), library.Blur(p=0.5)])
-    whole = train(parse_keywords(TrainConfig, {**settings, "albumentations": compose, "name": "whole"}))
+    whole = train(parse_keywords(TrainConfig, {**short_run, "albumentations": compose, "name": "whole"}))
     record = json.loads((whole.folder / "run.json").read_text())
     assert any(sentence.startswith("albumentations: HorizontalFlip, Blur") for sentence in record["plan"])
     stored = json.loads(record["given"]["settings"]["albumentations"])
@@ -42,16 +34,16 @@ def test_a_pipeline_is_in_the_record_and_a_resumed_run_has_it(library, settings)
     assert yaml.safe_load(arguments.read_text())["albumentations"] == record["given"]["settings"]["albumentations"]
     assert parse_words(TrainConfig, [f"cfg={arguments}"]).augment.albumentations.own
     with pytest.raises(Interrupted):
-        given = {**settings, "albumentations": compose, "name": "cut"}
+        given = {**short_run, "albumentations": compose, "name": "cut"}
         train(parse_keywords(TrainConfig, given), [interrupt_in_window(4)])
     last = whole.folder.parent / "cut" / "weights" / "last.pt"
     go({"resume": str(last)})
     assert_same_state(whole.folder / "weights" / "last.pt", last)
 
 
-def test_what_cannot_be_written_down_is_asked_for_again_and_stays_on_one_device(library, settings):
+def test_what_cannot_be_written_down_is_asked_for_again_and_stays_on_one_device(library, short_run):
     compose = library.Compose([library.Lambda(image=darker), library.Blur(p=0.5)])
-    given = {**settings, "albumentations": compose}
+    given = {**short_run, "albumentations": compose}
     whole = train(parse_keywords(TrainConfig, {**given, "name": "whole"}))
     with pytest.raises(Interrupted):
         train(parse_keywords(TrainConfig, {**given, "name": "cut"}), [interrupt_in_window(4)])

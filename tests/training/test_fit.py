@@ -13,6 +13,7 @@ from visiontrain.record.events import WindowClosed
 from visiontrain.training import transaction
 from visiontrain.training.plan import make_plan
 from visiontrain.training.run import train
+from visiontrain.training.window import accumulate_window
 
 RAMP = {"epochs": 2, "batch": 1, "nbs": 4, "warmup_epochs": 1}  # windows of 1 to 4 micro-batches, and a tail
 
@@ -29,7 +30,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def run(tiny, tmp_path_factory):
     """A run of a narrow model over the ramp."""
-    watched, accumulate, clear = Watched(), transaction.accumulate_window, torch.optim.Optimizer.zero_grad
+    watched, accumulate, clear = Watched(), accumulate_window, torch.optim.Optimizer.zero_grad
 
     def begins(model, criterion, micro_batches, **settings):
         watched.begun.append([batch.positions for batch in micro_batches])
@@ -48,7 +49,7 @@ def run(tiny, tmp_path_factory):
     settings = {"data": str(tiny), "project": str(tmp_path_factory.mktemp("fit")), "device": "cpu", "workers": 0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
-        patch.setattr(transaction, "accumulate_window", begins)
+        patch.setattr(transaction, "accumulator", lambda reach: begins)
         patch.setattr(torch.optim.Optimizer, "zero_grad", clears)
         train(build(TrainConfig, {**settings, **RAMP, "imgsz": 64, "plots": False, "close_mosaic": 0}), [closes])
     torch.set_num_threads(threads)

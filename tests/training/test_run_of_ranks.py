@@ -19,6 +19,7 @@ from visiontrain.models.weights import read_checkpoint
 from visiontrain.training import run as recipe
 from visiontrain.training import transaction
 from visiontrain.training.telling import idle_devices
+from visiontrain.training.window import accumulate_window
 
 SETTINGS = {"device": "cpu", "workers": 0, "plots": False, "imgsz": 64, "epochs": 1, "warmup_epochs": 0}
 
@@ -27,7 +28,7 @@ def run(ranks, values, fails=False):
     """A run with a narrow network; with ``fails`` rank 1 runs out of memory in its second window."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
-        accumulate, windows = transaction.accumulate_window, 0
+        accumulate, windows = accumulate_window, 0
 
         def failing(*arguments, before, **named):
             nonlocal windows
@@ -42,7 +43,7 @@ def run(ranks, values, fails=False):
 
             return accumulate(*arguments, before=first, **named)
 
-        patch.setattr(transaction, "accumulate_window", failing)
+        patch.setattr(transaction, "accumulator", lambda reach: failing)
         return recipe.carry_out(recipe.prepare(build(TrainConfig, SETTINGS | values), None, ranks), ()).folder
 
 

@@ -37,8 +37,7 @@ from visiontrain.training.job import Job
 from visiontrain.training.run import arrange, job_of, new_state
 from visiontrain.training.setup import Setup, device_of
 from visiontrain.training.telling import sentences
-from visiontrain.training.two_pass import accumulate_twice, shared_parameters
-from visiontrain.training.window import accumulate_window
+from visiontrain.training.two_pass import accumulator
 
 MEASURED = 3  # windows: the first one and two later ones
 SMALL = 224  # pixels: side of the pictures of the comparison in float64
@@ -237,8 +236,7 @@ def _equality(setup: Setup, job: Job, window: Window, first: Sequence[Batch], pl
     small = setup.samples(ImageSize(*(min(side, SMALL) for side in setup.config.imgsz)))
     samples = sorted((small[window.epoch, p] for p in few), key=lambda sample: len(sample.classes))
     model = _waiting_for_nobody(job.state.model)
-    accumulate = accumulate_twice if shared_parameters(model.term_parameters()) else accumulate_window
-    local = Pieces(job.criterion, Ranks(ranks.device), accumulate)
+    local = Pieces(job.criterion, Ranks(ranks.device), accumulator(model.term_parameters()))
     rows = split_rows(local, model, collate(samples)) if len(samples) >= 4 else []
     rows += _one_batch(setup, local, model, window, _statistics_over(setup, window, first), places)
     rows = merged(ranks.gather(rows), places.words)

@@ -17,7 +17,7 @@ from visiontrain.data.balance import repeat_factors
 from visiontrain.data.cache import Cache
 from visiontrain.data.index import Index
 from visiontrain.data.pixels import MOST, Pixels
-from visiontrain.data.sampler import FEW, Orders, partners
+from visiontrain.data.sampler import FEW, Orders, anywhere, partners
 from visiontrain.data.shuffle import Shuffle
 from visiontrain.data.window_size import drawn_size, fitted_size, shape_kinds
 
@@ -138,14 +138,12 @@ class TrainSet:
 
     def _others(self, epoch: int, position: int, rng: np.random.Generator) -> Iterator[int]:
         """Positions of other pictures for the sample at ``position``; with rect of like shape, so of its block."""
-        if self.augment.partners == "near" and not self.sampling.rect:
-            yield from partners(self.seed, epoch, position, len(self), rng)
-        first, last = 0, len(self)
         if self.sampling.rect:
             first = position // self.block * self.block
-            last = min(first + self.block, last)
-        while True:
-            yield int(rng.integers(first, last))
+            return anywhere(rng, first, min(first + self.block, len(self)))
+        if self.augment.partners == "near":
+            return partners(self.seed, epoch, position, len(self), rng)
+        return anywhere(rng, 0, len(self))
 
 
 class EvalSet:

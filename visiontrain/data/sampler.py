@@ -36,14 +36,19 @@ def partners(seed: int, epoch: int, position: int, n: int, rng: np.random.Genera
     larger than ``APART``, show the same. What is drawn beyond that is any position of these blocks.
     """
     if n < FEW:
-        while True:
-            yield int(rng.integers(n))
+        yield from anywhere(rng, 0, n)
     block, inside = divmod(position, BLOCK)
     dealt = _dealt(seed, epoch, block)
     for row in dealt:
         yield int(row[inside]) % n
     while True:
         yield int(dealt.flat[rng.integers(dealt.size)]) % n
+
+
+def anywhere(rng: np.random.Generator, first: int, last: int) -> Iterator[int]:
+    """Positions of [first, last), each as likely, without end."""
+    while True:
+        yield int(rng.integers(first, last))
 
 
 @lru_cache(maxsize=8)

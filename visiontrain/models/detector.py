@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from visiontrain.errors import ConfigError
 from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
-from visiontrain.nn.norm import norm_of
+from visiontrain.nn.norm import batch_norms, norm_of
 from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
 
@@ -43,9 +42,12 @@ class Detector(nn.Module):
     def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
         raise NotImplementedError
 
-    def run_block(self, block: nn.Module, x: Tensor) -> Tensor:
-        """A block of backbone or neck; families send them all through here."""
-        return recomputed(block, x) if self.checkpoint_blocks and self.training else block(x)
+    def run_layers(self, x: Tensor, *numbers: int) -> Tensor:
+        """Layers of backbone or neck one after the other; families send them all through here."""
+        for number in numbers:
+            layer = self.model[str(number)]
+            x = recomputed(layer, x) if self.checkpoint_blocks and self.training else layer(x)
+        return x
 
     @property
     def head(self) -> Detect:
@@ -66,10 +68,9 @@ class Detector(nn.Module):
         """Names of the tensors with one row for each class."""
         return {f"model.{self.last_layer}.{name}" for name in self.head.class_tensors()}
 
-    def keep_norms_of(self, names: Collection[str]) -> None:
-        """Let normalisation use its statistics and leave them, in training too, where its parameters are among these."""
-        norms = ((name, layer) for name, layer in self.named_modules() if isinstance(layer, _BatchNorm))
-        self._kept = tuple(layer for name, layer in norms if f"{name}.weight" in names)
+    def keep_frozen_norms(self) -> None:
+        """Let BatchNorm whose parameters do not learn use its statistics and leave them, in training too."""
+        self._kept = tuple(norm for norm in batch_norms(self) if not norm.weight.requires_grad)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
@@ -131,6 +132,6 @@ def scaled_depth(repeats: int, depth: float) -> int:
     return max(round(repeats * depth), 1) if repeats > 1 else repeats
 
 
-def twice(x: Tensor) -> Tensor:
+def upsampled(x: Tensor) -> Tensor:
     """(B, C, H, W) -> (B, C, 2 H, 2 W), each cell four times."""
     return F.interpolate(x, scale_factor=2.0, mode="nearest")

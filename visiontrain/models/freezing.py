@@ -30,7 +30,7 @@ def freeze(model: Detector, what: str) -> str:
     for name, parameter in model.named_parameters():
         if name in chosen:
             parameter.requires_grad_(False)
-    model.keep_norms_of(chosen)
+    model.keep_frozen_norms()
     return f"Frozen: {len(chosen)} of {len(names)} parameter tensors (freeze={what}); their normalisation keeps its statistics."
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from visiontrain.models.detector import Detector, scaled_depth, scaled_width, twice
+from visiontrain.models.detector import Detector, scaled_depth, scaled_width, upsampled
 from visiontrain.nn.attention import C2PSA
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C3k2
@@ -86,16 +86,12 @@ class YOLO11(Detector):
         }
 
     def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
-        def run(x: Tensor, *indices: int) -> Tensor:
-            for index in indices:
-                x = self.run_block(self.model[str(index)], x)
-            return x
-
+        run = self.run_layers
         b3 = run(images, 0, 1, 2, 3, 4)
         b4 = run(b3, 5, 6)
         b5 = run(b4, 7, 8, 9, 10)
-        t4 = run(torch.cat((twice(b5), b4), 1), 13)
-        n3 = run(torch.cat((twice(t4), b3), 1), 16)
+        t4 = run(torch.cat((upsampled(b5), b4), 1), 13)
+        n3 = run(torch.cat((upsampled(t4), b3), 1), 16)
         n4 = run(torch.cat((run(n3, 17), t4), 1), 19)
         n5 = run(torch.cat((run(n4, 20), b5), 1), 22)
         return self.model["23"]((n3, n4, n5))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from visiontrain.models.detector import Detector, scaled_depth, scaled_width, twice
+from visiontrain.models.detector import Detector, scaled_depth, scaled_width, upsampled
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C2f
 from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
@@ -69,16 +69,12 @@ class YOLOv8(Detector):
         self.model = nn.ModuleDict({str(index): layer for index, layer in layers.items()})
 
     def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
-        def run(x: Tensor, *indices: int) -> Tensor:
-            for index in indices:
-                x = self.run_block(self.model[str(index)], x)
-            return x
-
+        run = self.run_layers
         b3 = run(images, 0, 1, 2, 3, 4)
         b4 = run(b3, 5, 6)
         b5 = run(b4, 7, 8, 9)
-        t4 = run(torch.cat((twice(b5), b4), 1), 12)
-        n3 = run(torch.cat((twice(t4), b3), 1), 15)
+        t4 = run(torch.cat((upsampled(b5), b4), 1), 12)
+        n3 = run(torch.cat((upsampled(t4), b3), 1), 15)
         n4 = run(torch.cat((run(n3, 16), t4), 1), 18)
         n5 = run(torch.cat((run(n4, 19), b5), 1), 21)
         return self.model["22"]((n3, n4, n5))

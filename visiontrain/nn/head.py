@@ -145,15 +145,8 @@ class DualDetect(Detect):
         Wang et al., YOLOv10, NeurIPS 2024, arXiv:2405.14458, section 3.1.
     """
 
-    def __init__(
-        self,
-        nc: int,
-        channels: Sequence[int],
-        strides: Sequence[int] = (8, 16, 32),
-        reg_max: int = 1,
-        class_width: int | None = None,
-    ) -> None:
-        super().__init__(nc, channels, strides, reg_max, depthwise=True, class_width=class_width)
+    def __init__(self, nc: int, channels: Sequence[int], class_width: int | None = None) -> None:
+        super().__init__(nc, channels, reg_max=1, depthwise=True, class_width=class_width)
         self.nms = False
         self.one2one_cv2 = deepcopy(self.cv2)
         self.one2one_cv3 = deepcopy(self.cv3)

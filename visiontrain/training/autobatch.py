@@ -24,9 +24,9 @@ from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import allocate_state, build_optimizer
 from visiontrain.training.precision import choose_precision
-from visiontrain.training.two_pass import accumulate_twice, shared_parameters
+from visiontrain.training.two_pass import accumulator
 from visiontrain.training.update import apply_update
-from visiontrain.training.window import accumulate_window, provisional_weights
+from visiontrain.training.window import provisional_weights
 
 ON_CPU = 16
 MARGIN = 0.1  # of what is within reach stays free: for fragments, and for batches that are more crowded still
@@ -193,8 +193,7 @@ class Probe:
         size = largest_size(self.config.imgsz, sampling.multi_scale, sampling.rect, self.index.sizes)
         micro_batches = [crowded(self.index, images, size, together)] * 2
         reach = self.model.term_parameters()
-        accumulate = accumulate_twice if shared_parameters(reach) else accumulate_window
-        sums = accumulate(
+        sums = accumulator(reach)(
             self.model,
             self.criterion,
             micro_batches,

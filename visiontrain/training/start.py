@@ -90,17 +90,19 @@ def from_scratch(config: TrainConfig) -> bool:
     return config.model in model_names() or not is_checkpoint(config.model)
 
 
-def require_freezable(config: TrainConfig, class_names: Sequence[str]) -> None:
-    """Before anything is written: what is to be frozen is there. No weights are needed to know.
+def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> None:
+    """Before anything is written: what is to be frozen is there, and so is a head that needs no NMS. No weights are needed to know.
 
     Raises:
-        ConfigError: freeze names nothing of the model.
+        ConfigError: freeze names nothing of the model; nms=false with a model that needs it.
         WeightsError: the checkpoint cannot be read.
     """
-    if config.freeze:
+    if config.freeze or config.scoring.nms is False:
         name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
         with torch.device("meta"):
-            freeze(build_model(name, class_names), config.freeze)
+            model = build_model(name, class_names)
+        freeze(model, config.freeze)
+        model.use_nms(config.scoring.nms)
 
 
 def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:

@@ -21,9 +21,9 @@ from visiontrain.training.job import Job
 from visiontrain.training.ledger import APPLIED
 from visiontrain.training.optimizer import set_schedule
 from visiontrain.training.recovery import half_done, nothing_smaller, shrink_micro_batch
-from visiontrain.training.two_pass import accumulate_twice, shared_parameters
+from visiontrain.training.two_pass import accumulator
 from visiontrain.training.update import Update, apply_update
-from visiontrain.training.window import WindowSums, accumulate_window, power_of_two, provisional_weights
+from visiontrain.training.window import WindowSums, power_of_two, provisional_weights
 
 MOST_SKIPS_IN_A_ROW = 10
 
@@ -184,8 +184,7 @@ def forward_backward(job: Job, micro_batches: Sequence[Batch], images: int) -> W
         known = ranks.gather((sum(len(b.targets) for b in micro_batches), len(micro_batches)))
         boxes, passes = (sum(column) for column in zip(*known, strict=True))
         state.provisional = provisional_weights(state.model.loss_terms, boxes, passes)
-    accumulate = accumulate_twice if shared_parameters(state.model.term_parameters()) else accumulate_window
-    sums = accumulate(
+    sums = accumulator(state.model.term_parameters())(
         job.reduction.module,
         at_progress(job.criterion, state.progress_images / job.plan.images_planned),
         micro_batches,

@@ -28,6 +28,11 @@ from visiontrain.training.window import Criterion, WindowSums, accumulate_window
 SAME_WEIGHT = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 1e-6}
 
 
+def accumulator(reach: Mapping[str, Sequence[nn.Parameter]]) -> Callable[..., WindowSums]:
+    """What accumulates a window: ``accumulate_window``, or where terms share a parameter ``accumulate_twice``."""
+    return accumulate_twice if shared_parameters(reach) else accumulate_window
+
+
 def shared_parameters(reach: Mapping[str, Sequence[nn.Parameter]]) -> int:
     """How many parameters belong to several loss terms; if any does, a window needs two passes."""
     owners = Counter(p for parameters in reach.values() for p in set(parameters))
