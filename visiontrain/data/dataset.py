@@ -153,12 +153,16 @@ class EvalSet:
         index: the split.
         imgsz: the long side of each picture in pixels, or the (height, width) that it fits into; smaller ones are enlarged.
         stride: the sides of a sample are multiples of it.
+        canvas: the (height, width) of every sample; None: as small as ``letterbox`` makes it.
     """
 
-    def __init__(self, index: Index, imgsz: int | tuple[int, int], stride: int = 32) -> None:
+    def __init__(
+        self, index: Index, imgsz: int | tuple[int, int], stride: int = 32, canvas: tuple[int, int] | None = None
+    ) -> None:
         self.index = index
         self.imgsz = image_size(imgsz)
         self.stride = stride
+        self.canvas = canvas
         height, width = index.sizes[:, 0].astype(np.float64), index.sizes[:, 1].astype(np.float64)
         self._order = np.argsort(height / width, kind="stable")
 
@@ -174,7 +178,7 @@ class EvalSet:
         number = int(self._order[i])
         path = self.index.path(number)
         picture, bad = pictures_io.read_or_grey(path, self.index.size(number))
-        image, scale, pad = pictures_io.letterbox(picture, self.imgsz, self.stride)
+        image, scale, pad = pictures_io.letterbox(picture, self.imgsz, self.stride, self.canvas)
         boxes, classes = self.index.pixel_boxes(number), self.index.classes(number)
         if bad:
             boxes, classes = boxes[:0], classes[:0]

@@ -121,7 +121,7 @@ def shrinks(image: np.ndarray, width: int, height: int) -> bool:
 
 
 def letterbox(
-    image: np.ndarray, size: int | tuple[int, int], stride: int = 32
+    image: np.ndarray, size: int | tuple[int, int], stride: int = 32, canvas: tuple[int, int] | None = None
 ) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
     """Scale a picture until it fills ``size`` one way and surround it with grey, half a stride or more on each side.
 
@@ -131,17 +131,21 @@ def letterbox(
     Args:
         image: (H, W, 3) uint8.
         size: the long side in pixels, or the (height, width) that the picture fits into.
+        canvas: (height, width) of the result where it is fixed, as that of some exported files: the picture fills it one way,
+            and ``size`` and the margin do not count.
 
     Returns:
         The picture (H', W', 3); the scale (x, y) and the pad (left, top): pixel = original * scale + pad.
     """
     height, width = image.shape[:2]
-    inner_height, inner_width = letterbox_inner(height, width, image_size(size))
-    outer_height, outer_width = (-(-(side + stride) // stride) * stride for side in (inner_height, inner_width))
+    inner_height, inner_width = letterbox_inner(height, width, image_size(canvas or size))
+    outer_height, outer_width = canvas or (
+        -(-(side + stride) // stride) * stride for side in (inner_height, inner_width)
+    )
     left, top = (outer_width - inner_width) // 2, (outer_height - inner_height) // 2
-    canvas = np.full((outer_height, outer_width, 3), GREY, np.uint8)
-    canvas[top : top + inner_height, left : left + inner_width] = resize(image, inner_width, inner_height)
-    return canvas, (inner_width / width, inner_height / height), (float(left), float(top))
+    boxed = np.full((outer_height, outer_width, 3), GREY, np.uint8)
+    boxed[top : top + inner_height, left : left + inner_width] = resize(image, inner_width, inner_height)
+    return boxed, (inner_width / width, inner_height / height), (float(left), float(top))
 
 
 def letterbox_inner(height: int, width: int, size: ImageSize) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
-from visiontrain.models.weights import licence_sentence, model_of, read_checkpoint
+from visiontrain.models.weights import licence_sentence, load_network
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
 from visiontrain.record.run import Recorder, Sink
@@ -47,19 +47,21 @@ def validate(config: ValConfig) -> Evaluation:
 def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     """Rank 0 reads, writes and tells; the pictures are shared."""
     device = ranks.device
-    content = ranks.first(lambda: read_checkpoint(config.model))
-    model = model_of(content, config.model).to(device, memory_format=torch.channels_last)
+    model, trained = ranks.first(lambda: load_network(config.model))
+    model = model.to(device, memory_format=torch.channels_last)
     model.use_nms(config.scoring.nms)
-    data = ranks.first(lambda: _data(config, content["settings"]))
-    (index,) = read_for_all(ranks, lambda: [_read(config, data, content["settings"], model.class_names)])
-    imgsz = image_size(content["settings"]["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
+    data = ranks.first(lambda: _data(config, trained))
+    (index,) = read_for_all(ranks, lambda: [_read(config, data, trained, model.class_names)])
+    imgsz = image_size(trained["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
     folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
     if ranks.main:
         write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz.written})
     wanted = worker_count(config.workers, ranks.place.local_size)
     workers = fitting_workers(wanted, config.batch, imgsz, ranks.place.local_size)
     pin = device.type == "cuda"
-    loader = evaluation_loader(EvalSet(index, imgsz), config.batch, workers, pin, ranks.rank, ranks.size)
+    loader = evaluation_loader(
+        EvalSet(index, imgsz, model.stride, model.input_size), config.batch, workers, pin, ranks.rank, ranks.size
+    )
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
     with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
         for text in (*filter(None, (licence_sentence(model), model.about_nms)), *index.told):

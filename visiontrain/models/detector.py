@@ -8,14 +8,14 @@ from typing import Any, Self
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from visiontrain.errors import ConfigError
+from visiontrain.models.network import Network
 from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
 from visiontrain.nn.norm import batch_norms, norm_of
 from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
 
 
-class Detector(nn.Module):
+class Detector(Network):
     """Base of the families: (B, 3, H, W) float RGB in 0..1, H and W multiples of ``stride``.
 
     Training mode returns HeadOutput (DualOutput with two heads), evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
@@ -25,8 +25,10 @@ class Detector(nn.Module):
     family = ""
     loss = "detection"
     loss_terms: Sequence[str] = ("detect",)
-    stride = 32
     backbone = 0  # layers before the neck
+    input_size: tuple[int, int] | None = (
+        None  # (height, width) that pictures must have; None: any multiple of the stride
+    )
     model: nn.ModuleDict  # layers by their numbers; the last is the head
 
     def __init__(self, name: str, class_names: Sequence[str]) -> None:
@@ -86,22 +88,6 @@ class Detector(nn.Module):
         here ends the run before its first window.
         """
         return {self.loss_terms[0]: [p for p in self.parameters() if p.requires_grad]}
-
-    def use_nms(self, nms: bool | None) -> None:
-        """Which head evaluation uses, where there are two; None: the one that needs no suppression.
-
-        Raises:
-            ConfigError: no NMS is asked of a model that needs it.
-        """
-        if nms is False:
-            raise ConfigError(
-                f"nms=false: {self.name} finds each object several times and needs NMS; leave nms=auto, or use a yolo26 model"
-            )
-
-    @property
-    def about_nms(self) -> str:
-        """What is said of a choice of heads."""
-        return ""
 
     def description(self) -> dict[str, Any]:
         """What a checkpoint needs to build this model again."""

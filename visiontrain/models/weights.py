@@ -12,6 +12,7 @@ from visiontrain.models import MODELS, build_model, model_names
 from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
 from visiontrain.models.foreign import is_foreign, read_foreign
+from visiontrain.models.network import Network
 from visiontrain.models.pickled import Refused, printable
 from visiontrain.models.safetensors import read_safetensors
 from visiontrain.nn.norm import NORMS, alone, swap_norms
@@ -93,7 +94,7 @@ def _are_tensors(weights: dict[str, Any]) -> bool:
     return all(isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in weights.items())
 
 
-def licence_sentence(model: Detector) -> str:
+def licence_sentence(model: Network) -> str:
     """What is to be told of weights that came from elsewhere; empty for those that were trained here from scratch."""
     if not model.licence:
         return ""
@@ -101,6 +102,16 @@ def licence_sentence(model: Detector) -> str:
         f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence} (as "
         "stored in the file); weights under that licence keep it, also when they are trained on."
     )
+
+
+def load_network(path: str | Path) -> tuple[Network, dict[str, Any]]:
+    """What a file detects with, on the CPU and in evaluation mode, and the settings of its training.
+
+    Raises:
+        WeightsError: the file cannot be used.
+    """
+    content = read_checkpoint(path)
+    return model_of(content, path), content["settings"]
 
 
 def load_model(path: str | Path) -> Detector:
