@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 
 from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import (
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    PlanConfig,
+    PredictConfig,
+    TrainConfig,
+    ValConfig,
+)
 from visiontrain.errors import ConfigError, VisionTrainError
 from visiontrain.place import Place, place
 
@@ -106,6 +114,16 @@ def _val(words: list[str]) -> int:
     return 0
 
 
+def _predict(words: list[str]) -> int:
+    config = parse_words(PredictConfig, words)
+    from visiontrain import api
+
+    for result in api.run_prediction(config, lines=config.format == "text"):
+        if config.format == "json":
+            print(json.dumps({"schema_version": 1, **result.row()}, allow_nan=False), flush=True)
+    return 0
+
+
 def _plan(words: list[str]) -> int:
     config = parse_words(PlanConfig, words)
     from visiontrain import api
@@ -154,6 +172,7 @@ def _compare(words: list[str]) -> int:
 _ACTIONS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "val": _val,
+    "predict": _predict,
     "plan": _plan,
     "check": _check,
     "convert": _convert,
