@@ -333,7 +333,7 @@ def _results(
 
     if stream:
         return look(config, source, loaded)
-    return [result.forget_image() for result in look(config, source, loaded, bar=True)]
+    return [result.forget_image() for result in look(config, source, loaded, listed=True)]
 
 
 def run_check(config: CheckConfig) -> CheckResult:

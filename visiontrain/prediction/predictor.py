@@ -96,9 +96,8 @@ class Predictor:
         if self.eye.single:
             return [part for (part,) in parts]
         with self._stage("postprocess"):
-            config = self.config
-            how = {"iou": config.iou, "max_det": config.max_det, "agnostic": config.agnostic}
-            return [merge(each, **how) for each in parts]
+            c = self.config
+            return [merge(each, iou=c.iou, max_det=c.max_det, agnostic=c.agnostic) for each in parts]
 
     def _detect_all(self, alike: list[tuple[int, View]], parts: list[list[Part]]) -> None:
         """Put what is found in views of one shape to the parts of their pictures; in halves where memory runs out."""
@@ -138,8 +137,14 @@ class Predictor:
         with self._stage("postprocess"):
             if getattr(output, "end_to_end", False) and self.eye.single:
                 self._refuse_idle()
-            how = {"conf": config.conf, "iou": config.iou, "max_det": config.max_det, "agnostic": config.agnostic}
-            chosen = choose(output, classes=self.classes, **how)
+            chosen = choose(
+                output,
+                conf=config.conf,
+                iou=config.iou,
+                max_det=config.max_det,
+                classes=self.classes,
+                agnostic=config.agnostic,
+            )
             columns = in_original_pixels(chosen.detections, batch.samples)
             ends = np.cumsum(columns.counts)[:-1]
             rows = (np.split(column, ends) for column in (columns.boxes, columns.scores, columns.classes))

@@ -20,7 +20,7 @@ Loaded = tuple[Network, dict[str, Any]]
 
 
 def predict(
-    config: PredictConfig, source: Any = None, loaded: Loaded | None = None, *, lines: bool = False, bar: bool = False
+    config: PredictConfig, source: Any = None, loaded: Loaded | None = None, *, lines: bool = False, listed: bool = False
 ) -> Generator[Results, None, None]:
     """Look at a source; settings, source and checkpoint are checked before this returns.
 
@@ -29,7 +29,7 @@ def predict(
         source: what to look at where words cannot say it; None: what the settings say.
         loaded: network and settings of its training, where they are in memory.
         lines: tell on standard output as the command line does.
-        bar: tell by a bar on standard error where it takes long.
+        listed: all results are kept: a bar on standard error where it takes long, and no camera, which has no end.
 
     Returns:
         Results in the order of the source, made as they are asked for.
@@ -44,6 +44,8 @@ def predict(
     items = expand(config.source if source is None else source, bad)
     if config.vid_stride > 1 and items and not any(item.moves for item in items):
         raise ConfigError(f"vid_stride={config.vid_stride}: there is no video in this source; leave it out")
+    if listed and any(item.kind == "camera" for item in items):
+        raise ConfigError("a camera has no end, and a list would never be full: write stream=True and take one by one")
     network, trained = loaded or load_network(config.model)
     predictor = Predictor(network, trained, config, on_shrink=warn)
     about = {"model": config.model, "names": list(network.class_names)}
@@ -51,7 +53,7 @@ def predict(
     if lines:
         for sentence in filter(None, (licence_sentence(network), network.about_nms)):
             print(sentence)
-    return _run(predictor, items, bad, writer, Teller(items, lines) if lines or bar else None)
+    return _run(predictor, items, bad, writer, Teller(items, lines) if lines or listed else None)
 
 
 def _run(

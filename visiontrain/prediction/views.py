@@ -115,7 +115,7 @@ def merge(
     """
     boxes, scores, classes = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(-scores, kind="stable")
-    tensors = (torch.from_numpy(column[order]) for column in (boxes.astype(np.float32), scores, classes))
-    candidates = Candidates(*tensors, counts=(len(scores),), capped=0, non_finite=0)
+    sorted_boxes, sorted_scores, sorted_classes = (torch.from_numpy(c[order]) for c in (boxes, scores, classes))
+    candidates = Candidates(sorted_boxes.float(), sorted_scores, sorted_classes, (len(scores),), 0, 0)
     (kept,) = non_max_suppression(candidates, iou=iou, max_det=max_det, agnostic=agnostic)
     return kept.boxes.double().numpy(), kept.scores.numpy(), kept.classes.numpy()
