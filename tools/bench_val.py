@@ -61,7 +61,9 @@ def predictions(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np
     near = OBJECTS * 12
     middle, half = rng.uniform(0, SIDE, (KINDS, ANCHORS, 2)), rng.uniform(4, 120, (KINDS, ANCHORS, 2))
     boxes = np.concatenate((middle - half, middle + half), -1)
-    boxes[:, :near] = np.repeat(truth, 12, 1) + rng.normal(0, 0.06, (KINDS, near, 4)) * np.tile(np.repeat(sides, 12, 1), 2)
+    boxes[:, :near] = np.repeat(truth, 12, 1) + rng.normal(0, 0.06, (KINDS, near, 4)) * np.tile(
+        np.repeat(sides, 12, 1), 2
+    )
     scores = rng.uniform(0, 5e-4, (KINDS, ANCHORS, classes))
     for kind in range(KINDS):
         weak = rng.integers(0, ANCHORS * classes, 1400)
@@ -107,7 +109,9 @@ def write(folder: Path, pictures: int, classes: int) -> None:
             (folder / f"images/val/{number:06}.jpg").write_bytes(jpeg)
             (folder / f"labels/val/{number:06}.txt").write_text(text)
     names = "\n".join(f"  {k}: class{k}" for k in range(classes))
-    (folder / "data.yaml").write_text(f"path: {folder.absolute()}\ntrain: images/val\nval: images/val\nnames:\n{names}\n")
+    (folder / "data.yaml").write_text(
+        f"path: {folder.absolute()}\ntrain: images/val\nval: images/val\nnames:\n{names}\n"
+    )
     np.savez(folder / "predictions.npz", boxes=boxes, scores=scores)
 
 

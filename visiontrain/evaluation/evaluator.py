@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
@@ -19,7 +19,8 @@ from visiontrain.data.bad import refuse_many
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.errors import ConfigError, DataError, OutOfMemory
 from visiontrain.evaluation.curves import Confidence, confusion, judged, over_confidence
-from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
+from visiontrain.evaluation.objects import Objects
+from visiontrain.evaluation.scoring import AREAS, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
 from visiontrain.prediction.decode import select
 from visiontrain.prediction.nms import Detections, as_they_are, non_max_suppression
@@ -67,7 +68,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for one line of JSON; null where there was nothing to measure."""
-        sizes = {f"ap_{area}": self.metrics.get(f"ap_{area}") for area in AREAS[1:]}
+        sizes = {f"ap_{area}": self.metrics.get(f"ap_{area}") for area in list(AREAS)[1:]}
         return {
             **self.metrics,
             **sizes,
@@ -135,6 +136,7 @@ def evaluate(
                     partial(_detect, run, model, piece, torch.device(device), scoring, class_names, autocast)
                 )
                 if isinstance(found, NoRoom):
+                    run.room = None
                     release(torch.device(device))
                     before, at_once = at_once, _smaller(at_once, piece, found)
                     run.shrinks.append((before, at_once, found.said))
@@ -145,6 +147,7 @@ def evaluate(
                 done += len(piece)
                 if on_progress is not None:
                     on_progress(len(piece) * ranks.size)
+    run.room = None
     if ranks.size == 1:
         return _judge(run, index, tuple(class_names), scoring)
     for shrink in sorted({each for found in ranks.gather(run.shrinks) for each in found}, reverse=True):
@@ -170,7 +173,8 @@ def _detect(
 ) -> _Found:
     """What is in the images of a batch; nothing is noted yet but the time."""
     with run.stage("preprocess"):
-        images = batch.to(device, next((p.dtype for p in model.parameters()), torch.float32)).images
+        dtype = next((p.dtype for p in model.parameters()), torch.float32)
+        images = run.room = batch.to(device, dtype, run.room).images
     with run.stage("inference"), (autocast or nullcontext)():
         output = model(images)
         _wait_for(images.device)
@@ -217,6 +221,7 @@ class _Run:
     capped: int = 0
     non_finite: int = 0
     shrinks: list[tuple[int, int, str]] = field(default_factory=list)
+    room: Tensor | None = None  # the pictures of the last batch
 
     def add(self, found: _Found, samples: Sequence[Sample]) -> None:
         self.found.append((samples[0].position, found.objects))
@@ -323,7 +328,7 @@ def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringCon
         samples = _readable(run)
         (truth, ignored), found = _truth(index, samples), Objects.join([objects for _, objects in run.found])
         found = found.where(np.isin(found.image, [s.position for s in samples])) if run.bad else found
-        precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det, ignored)
+        precision = score(truth, found, len(names), scoring.max_det, ignored)
         counted = judged(truth, found, ignored)
         sweep = over_confidence(truth, counted, len(names))
         matrix = confusion(truth, counted, len(names))
@@ -353,7 +358,7 @@ def _metrics(precision: Precision, sweep: Confidence) -> dict[str, float]:
         "precision": float(sweep.precision[labelled, sweep.best].mean()) if labelled.any() else None,
         "recall": float(sweep.recall[labelled, sweep.best].mean()) if labelled.any() else None,
     }
-    sizes = {f"ap_{area}": precision.mean(area=area) for area in AREAS[1:]}
+    sizes = {f"ap_{area}": precision.mean(area=area) for area in list(AREAS)[1:]}
     return {k: v or 0.0 for k, v in means.items()} | {k: v for k, v in sizes.items() if v is not None}
 
 

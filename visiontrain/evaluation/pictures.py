@@ -9,7 +9,7 @@ import numpy as np
 
 from visiontrain.data import image
 from visiontrain.data.index import Index
-from visiontrain.evaluation.scoring import Objects
+from visiontrain.evaluation.objects import Objects
 from visiontrain.record.events import Pictures
 
 MOST_IMAGES = 16

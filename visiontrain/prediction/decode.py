@@ -40,12 +40,12 @@ def select(
     boxes, scores = boxes.float().reshape(-1, 4), scores.float()
     images, per_image, labels = scores.shape
     scores = scores.view(-1, labels)
-    finite = (scores.sum(-1) + sum(boxes.unbind(-1))).isfinite()  # one bad number spoils its sum
     top = scores.amax(-1)
+    finite = (top + boxes.sum(-1)).isfinite()  # one bad number spoils the largest, or its sum
     # Few anchors have a score that counts: one pass finds them, and only their classes are looked at.
     anchors = ((top > conf) & finite).nonzero().squeeze(1)
     if multi_label:
-        row, classes = (scores[anchors] > conf).nonzero().unbind(1)
+        row, classes = (scores.index_select(0, anchors) > conf).nonzero().unbind(1)
         anchors = anchors[row]
         values = scores[anchors, classes]
     else:
