@@ -9,6 +9,7 @@ import numpy as np
 from visiontrain.evaluation.matching import match, pairs
 from visiontrain.evaluation.objects import Objects
 
+SHOWN_FROM = 0.25  # confidence from which a detection is shown and counts in the confusion matrix
 _GRID = np.linspace(0, 1, 1001)  # confidences looked at; the curves keep every tenth
 
 
@@ -72,7 +73,9 @@ def judged(truth: Objects, found: Objects, ignored: Objects, iou: float = 0.5) -
     return found.where(np.setdiff1d(np.arange(len(found)), free[inside]))
 
 
-def confusion(truth: Objects, found: Objects, class_count: int, conf: float = 0.25, iou: float = 0.45) -> np.ndarray:
+def confusion(
+    truth: Objects, found: Objects, class_count: int, conf: float = SHOWN_FROM, iou: float = 0.45
+) -> np.ndarray:
     """Counts of (predicted, true) classes, (C + 1, C + 1) int64; the last row and column are background.
 
     A column sums to the objects of its class, a row to the detections of its class. Objects that nothing overlaps
@@ -92,6 +95,33 @@ def confusion(truth: Objects, found: Objects, class_count: int, conf: float = 0.
     true = np.concatenate((np.where(partner >= 0, _classes_at(truth, partner), class_count), truth.classes[missed]))
     counts = np.bincount(predicted * (class_count + 1) + true, minlength=(class_count + 1) ** 2)
     return counts.reshape(class_count + 1, class_count + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Of one image: objects that were ``missed`` and detections that are ``wrong``."""
+
+    image: int
+    missed: int
+    wrong: int
+
+
+def most_errors(truth: Objects, found: Objects, conf: float = SHOWN_FROM, iou: float = 0.5) -> tuple[Errors, ...]:
+    """The images with errors, those with the most first.
+
+    Args:
+        truth: the objects.
+        found: the detections; those that score less than ``conf`` are left out.
+        conf: least score.
+        iou: least overlap of a hit, of the right class.
+    """
+    found = found.where(found.scores >= conf)
+    partner = match(found, truth, iou, by_class=True)
+    size = 1 + max(truth.image.max(initial=-1), found.image.max(initial=-1))
+    missed = np.bincount(np.delete(truth.image, partner[partner >= 0]), minlength=size)
+    wrong = np.bincount(found.image[partner < 0], minlength=size)
+    order = np.argsort(-(missed + wrong), kind="stable")
+    return tuple(Errors(int(i), int(missed[i]), int(wrong[i])) for i in order if missed[i] + wrong[i])
 
 
 def _classes_at(truth: Objects, rows: np.ndarray) -> np.ndarray:

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
 from visiontrain.data.bad import refuse_many
+from visiontrain.data.index import Index
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.errors import ConfigError, DataError, OutOfMemory
-from visiontrain.evaluation.curves import Confidence, confusion, judged, over_confidence
+from visiontrain.evaluation.curves import Confidence, Errors, confusion, judged, most_errors, over_confidence
 from visiontrain.evaluation.objects import Objects
 from visiontrain.evaluation.scoring import AREAS, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
@@ -51,7 +52,8 @@ class Evaluation:
     ``confidence``, where the mean F1 is best), and ap_small, ap_medium, ap_large where there are objects of that
     size. In a split without any label the first six are 0.0 and a notice says so. ``per_class`` maps each class name to precision,
     recall, ap, ap50 (None without labels; such classes are in no mean), instances and images.
-    ``found`` are all detections in original pixels, ``seconds`` the time of each stage.
+    ``found`` are all detections in original pixels, ``worst`` the images with the most errors at confidence 0.25,
+    ``seconds`` the time of each stage.
     """
 
     metrics: dict[str, float]
@@ -64,6 +66,7 @@ class Evaluation:
     capped_candidates: int
     non_finite: int
     seconds: dict[str, float]
+    worst: tuple[Errors, ...] = ()
     notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -160,6 +163,20 @@ def evaluate(
 
     told = ranks.first(judge)
     return whole[0] if whole else told
+
+
+def score_detections(found: Objects, index: Index, scoring: ScoringConfig) -> Evaluation:
+    """Score detections that are there already, from a file, say; those below ``conf`` are left out.
+
+    Args:
+        found: in original pixels, by the pictures' positions in the split.
+        index: the labels.
+        scoring: confidence and max_det.
+    """
+    none = np.empty((0, 0, 3), np.uint8), np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
+    run = _Run(samples=[Sample(*none, position=i, original=index.size(i)) for i in range(len(index))])
+    run.found.append((0, found.where(found.scores > scoring.conf)))
+    return _judge(run, index, index.names, scoring)
 
 
 def _detect(
@@ -332,6 +349,7 @@ def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringCon
         counted = judged(truth, found, ignored)
         sweep = over_confidence(truth, counted, len(names))
         matrix = confusion(truth, counted, len(names))
+        worst = most_errors(truth, counted)
     per_class = {name: _of_class(i, truth, precision, sweep) for i, name in enumerate(names)}
     return Evaluation(
         metrics=_metrics(precision, sweep),
@@ -344,6 +362,7 @@ def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringCon
         capped_candidates=run.capped,
         non_finite=run.non_finite,
         seconds=run.seconds,
+        worst=worst,
         notices=tuple(_notices(run, truth, scoring)),
     )
 
