@@ -1,11 +1,11 @@
 """Pictures per second of an evaluation whose model costs nothing: a stub that knows what it has to say of each picture.
 
-    python tools/bench_val.py [pictures=2000] [classes=80] [batch=16] [workers=2] [folder=DIR] [oracle=true] [format=json]
+    GOMP_SPINCOUNT=1000 python tools/bench_val.py [pictures=2000] [classes=80] [batch=16] [workers=2] [folder=DIR] [oracle=true] [format=json]
 
 The pictures are flat squares of 640 px whose grey level names one of 16 fixed sets of predictions, 8,400 boxes with a score
 for each class, of which some 1,500 scores are above the confidence of 0.001, as a trained detector has them. ``folder``
 keeps pictures, labels, data.yaml and predictions.npz (boxes xyxy in pixels of the picture), so that another validator can be
-given the same; compare by running both in turn. ``oracle`` scores the same detections with pycocotools, which takes minutes.
+given the same; compare by running both in turn. The variable is what the command line sets. ``oracle`` scores the same detections with pycocotools, which takes minutes.
 """
 
 from __future__ import annotations
