@@ -27,6 +27,7 @@ from visiontrain.data import pixels
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
+from visiontrain.data.image import letterbox, read
 from visiontrain.data.index import read_split
 from visiontrain.data.loader import Loader, evaluation_loader, fitting_workers, training_loader
 from visiontrain.data.sampler import FEW, WindowSampler, partners, permutation
@@ -240,10 +241,21 @@ def test_evaluation_can_be_repeated_and_covers_the_split_once(index):
             assert all(side % 32 == 0 for side in batch.images.shape[2:])
 
 
-def test_evaluation_batches_hold_like_shapes(index):
-    samples = EvalSet(index, 96)
-    ratios = [samples[i].original[0] / samples[i].original[1] for i in range(N)]
-    assert ratios == sorted(ratios)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_evaluation_batch_holds_pictures_of_one_size_and_nothing_is_padded(index, ranks):
+    """VAL-07, VAL-09: what is seen of a picture cannot depend on the others of its batch."""
+    seen = []
+    for loader in (evaluation_loader(EvalSet(index, 96), 4, rank=rank, ranks=ranks) for rank in range(ranks)):
+        for batch in loader:
+            alone = [letterbox(read(sample.path), 96)[0] for sample in batch.samples]
+            assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), np.stack(alone))
+            seen += batch.positions
+    assert sorted(seen) == list(range(N))
+
+
+def test_a_fixed_canvas_is_one_size_for_all(index):
+    (batch,) = evaluation_loader(EvalSet(index, 96, canvas=(64, 128)), N)
+    assert batch.images.shape == (N, 3, 64, 128)
 
 
 def test_what_workers_get_can_be_pickled(index):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from data import kinds
 
+from visiontrain.config.image_size import image_size
 from visiontrain.data import image
 from visiontrain.errors import DataError, VisionTrainError
 
@@ -115,6 +116,29 @@ def test_letterbox_says_where_the_picture_went(height, width, size):
     assert (columns[-1] + 1, rows[-1] + 1) == pytest.approx((width * scale[0] + pad[0], height * scale[1] + pad[1]))
     assert max(columns.size, rows.size) == size and boxed[boxed.min(axis=2) < 255].tolist().count([114] * 3) == (
         boxed.shape[0] * boxed.shape[1] - rows.size * columns.size
+    )
+
+
+def test_the_size_of_a_letterbox_is_known_before_it_is_made():
+    rng = np.random.default_rng(0)
+    height, width = rng.integers(1, 300, (2, 200))
+    for size in (image_size(64), image_size((96, 160))):
+        made = [
+            image.letterbox(np.zeros((h, w, 3), np.uint8), size)[0].shape for h, w in zip(height, width, strict=True)
+        ]
+        assert np.array_equal(np.stack(image.letterbox_outer(height, width, size), 1), np.array(made)[:, :2])
+
+
+@pytest.mark.parametrize(("height", "width"), [(50, 100), (100, 50), (64, 128)])
+def test_a_canvas_of_fixed_size_is_filled_one_way(height, width):
+    boxed, scale, pad = image.letterbox(np.full((height, width, 3), 255, np.uint8), 999, canvas=(64, 128))
+    rows, columns = (np.flatnonzero((boxed == 255).all(axis=2).any(axis=axis)) for axis in (1, 0))
+    assert boxed.shape == (64, 128, 3) and (rows.size == 64 or columns.size == 128)
+    assert (columns.size, rows.size) == pytest.approx((width * scale[0], height * scale[1]))
+    assert (
+        (columns[0], rows[0]) == pad
+        and abs(2 * pad[0] + columns.size - 128) <= 1
+        and abs(2 * pad[1] + rows.size - 64) <= 1
     )
 
 

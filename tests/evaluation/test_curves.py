@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from visiontrain.evaluation import curves
-from visiontrain.evaluation.curves import confusion, judged, match, over_confidence
-from visiontrain.evaluation.scoring import Objects
+from visiontrain.evaluation import matching
+from visiontrain.evaluation.curves import confusion, judged, over_confidence
+from visiontrain.evaluation.matching import match
+from visiontrain.evaluation.objects import Objects
 
 
 def objects(rows):
@@ -51,7 +52,7 @@ def heap(seed, count, images=3, classes=3):
 @pytest.mark.parametrize("by_class", [True, False])
 @pytest.mark.parametrize("pairs", [40, 2_000_000], ids=["in pieces", "at once"])
 def test_all_images_at_once_match_as_one_by_one(by_class, pairs, monkeypatch):
-    monkeypatch.setattr(curves, "_PAIRS", pairs)
+    monkeypatch.setattr(matching, "_AT_ONCE", pairs)
     for seed in range(4):
         found, truth = heap(seed, 120), heap(seed + 100, 70)
         partner = match(found, truth, 0.3, by_class=by_class)

@@ -4,8 +4,8 @@ import numpy as np
 
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
+from visiontrain.evaluation.objects import Objects
 from visiontrain.evaluation.pictures import labels_and_predictions
-from visiontrain.evaluation.scoring import Objects
 
 
 def test_labels_are_those_of_the_split_and_predictions_those_that_are_sure_enough(tiny):

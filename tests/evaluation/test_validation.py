@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -71,7 +72,8 @@ def test_a_second_validation_leaves_the_first_folder_alone(checkpoint, tmp_path)
 def test_the_first_pictures_are_drawn_with_their_labels_and_with_what_was_found(checkpoint, data, tmp_path):
     validate(settings(checkpoint, tmp_path, plots=True, conf=0))
     drawn = {path.name: cv2.imread(str(path)) for path in (tmp_path / "val").glob("*.jpg")}
-    assert drawn.keys() == {"val_labels.jpg", "val_predictions.jpg"}
+    first, worst = {"val_labels.jpg", "val_predictions.jpg"}, {"val_worst_labels.jpg", "val_worst_predictions.jpg"}
+    assert drawn.keys() == first | worst
     blue = {name: np.abs(sheet.astype(int) - class_colour(0)[::-1]).max(-1) < 40 for name, sheet in drawn.items()}
     assert blue["val_labels.jpg"].sum() > 200  # two of the three pictures have a square
     assert not blue["val_predictions.jpg"].any()  # a model that was never trained is sure of nothing
@@ -81,12 +83,32 @@ def test_the_pictures_bear_the_name_of_their_split(checkpoint, data, tmp_path):
     description = data.with_name("as_test.yaml")
     description.write_text("test: images/val\nval: images/val\nnames: [square, circle]\n")
     validate(settings(checkpoint, tmp_path, plots=True, data=str(description), split="test"))
-    assert {path.name for path in (tmp_path / "val").glob("*.jpg")} == {"test_labels.jpg", "test_predictions.jpg"}
+    assert {path.name for path in (tmp_path / "val").glob("*.jpg")} == {
+        f"test_{name}.jpg" for name in ("labels", "predictions", "worst_labels", "worst_predictions")
+    }
 
 
 def test_without_plots_there_are_no_pictures(checkpoint, tmp_path):
     validate(settings(checkpoint, tmp_path))
     assert {path.name for path in (tmp_path / "val").iterdir()} == {"args.yaml", "scores.json"}
+
+
+def test_what_is_written_as_coco_json_scores_the_same_from_the_file(checkpoint, data, tmp_path):
+    evaluation = validate(settings(checkpoint, tmp_path, save_json=True, conf=1e-6))
+    written = tmp_path / "val" / "predictions.json"
+    config = build(ValConfig, {"predictions": str(written), "data": str(data), "project": str(tmp_path), "conf": 0})
+    again = validate(config)
+    assert len(again.found) == len(evaluation.found) > 0
+    assert again.metrics == evaluation.metrics and again.images == 3
+    assert (tmp_path / "val2" / "scores.json").is_file()
+
+
+def test_the_pictures_with_the_most_errors_are_named(checkpoint, tmp_path):
+    evaluation = validate(settings(checkpoint, tmp_path))
+    worst = json.loads((tmp_path / "val" / "scores.json").read_text())["worst"]
+    assert [(each["missed"], each["wrong"]) for each in worst] == [(1, 0), (1, 0)]  # it is sure of nothing
+    assert [Path(each["path"]).name for each in worst] == ["1.png", "2.png"]
+    assert [each.image for each in evaluation.worst] == [1, 2]
 
 
 def test_scoring_settings_apply(checkpoint, tmp_path):

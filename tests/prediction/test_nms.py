@@ -124,7 +124,7 @@ def test_numbers_that_are_not_finite_are_dropped_and_counted(bad):
     generator = torch.Generator().manual_seed(5)
     boxes, scores = random_boxes(generator, 2, 6), 0.5 + torch.rand(2, 6, 3, generator=generator) / 2
     boxes[0, 1, 2] = bad
-    scores[1, 4, 0] = bad
+    scores[1, 4, 0] = abs(bad)  # a probability is not below 0
     candidates = select(boxes, scores, 0.1)
     assert candidates.non_finite == 2
     assert candidates.counts == (15, 15)

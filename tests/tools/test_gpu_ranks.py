@@ -51,7 +51,7 @@ def test_a_rank_is_started_for_each_device():
 
 @pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there are several devices: run tools/gpu_check.py itself")
 def test_what_needs_several_devices_is_left_out_with_the_reason():
-    for name, (check, _) in gpu_ranks.CHECKS.items():
+    for name, check in gpu_ranks.CHECKS.items():
         if "a rank on each GPU" in name or "0,1" in name:
             with pytest.raises(gpu_ranks.LeftOut, match="needs two GPUs"):
                 check()

@@ -33,6 +33,15 @@ _OF_PREDICT = (
     ("model", "which checkpoint", "model=runs/train/run/weights/best.pt"),
     ("source", "which pictures", "source=street.jpg, or a folder"),
 )
+_OF_A_MODEL = (
+    "model",
+    "batch",
+    "imgsz",
+    "device",
+    "workers",
+    "iou",
+    "nms",
+)  # settings of val that detections have no use for
 _PLACEHOLDER = re.compile(r"\{[\w. \[\]]+\}|\$\{?\w+\}?")
 
 
@@ -129,6 +138,18 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return [f"data is missing: which pictures? For example {prefix}data=shapes (made on the spot) or data=my.yaml"]
     if settings is CheckConfig and not (good.get("data") or {"data", "cfg"} & tried):
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
+    if settings is ValConfig and (good.get("predictions") or "predictions" in tried):
+        idle = [
+            f"{name} changes nothing where predictions are scored; leave it out" for name in _OF_A_MODEL if name in good
+        ]
+        return (
+            idle
+            if good.get("data") or {"data", "cfg"} & tried
+            else [
+                *idle,
+                f"data is missing: what are these predictions of? For example {prefix}predictions=found.json data=my.yaml",
+            ]
+        )
     if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
     if settings is PredictConfig:
@@ -156,7 +177,7 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
 def _unfilled(good: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
     """Paths such as {dataset.location}/data.yaml, copied with the placeholder that should have been filled in."""
     found = []
-    for name in ("data", "model", "resume", "project", "weights"):
+    for name in ("data", "model", "resume", "project", "weights", "predictions"):
         value = good.get(name)
         if value and (mark := _PLACEHOLDER.search(value)) and not Path(value).exists():
             found.append(f"{where[name]}: {mark[0]} stands for something that was not filled in; write the path itself")

@@ -337,6 +337,7 @@ class ValConfig(_Checked):
     data: str = _like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
     download: bool = _like(TrainConfig, "download")
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
+    predictions: str = setting("", "a COCO result JSON to score, in place of what a model finds")
     batch: int = _like(TrainConfig, "batch", words={}, help="images per forward pass")
     imgsz: ImageSize = setting(
         AS_TRAINED,
@@ -361,7 +362,10 @@ class ValConfig(_Checked):
     project: str = _like(OutputConfig, "project", default="runs/val", help="folder of the validations")
     name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: val, val2, ...")
     exist_ok: bool = _like(OutputConfig, "exist_ok")
-    plots: bool = _like(OutputConfig, "plots", help="draw curves, the confusion matrix and the first pictures")
+    plots: bool = _like(
+        OutputConfig, "plots", help="draw curves, the confusion matrix, the first pictures and the worst"
+    )
+    save_json: bool = setting(False, "write what is found as COCO result JSON, predictions.json")
     format: str = setting("text", "json: end with one line of JSON for scripts", choices=("text", "json"))
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 

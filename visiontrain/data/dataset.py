@@ -147,7 +147,7 @@ class TrainSet:
 
 
 class EvalSet:
-    """Letterboxed samples, in an order that puts like shapes together so that batches pad little.
+    """Letterboxed samples, in an order that puts those of one size together.
 
     Args:
         index: the split.
@@ -163,11 +163,27 @@ class EvalSet:
         self.imgsz = image_size(imgsz)
         self.stride = stride
         self.canvas = canvas
-        height, width = index.sizes[:, 0].astype(np.float64), index.sizes[:, 1].astype(np.float64)
-        self._order = np.argsort(height / width, kind="stable")
+        self._order, self._ends = np.arange(len(index)), np.array([len(index)])
+        if canvas is None:
+            size = pictures_io.letterbox_outer(index.sizes[:, 0], index.sizes[:, 1], self.imgsz, stride)
+            self._order = np.lexsort(size)
+            other = np.any([np.diff(side[self._order]) for side in size], axis=0)
+            self._ends = np.append(np.flatnonzero(other) + 1, len(index))
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def batches(self, most: int) -> list[range]:
+        """All samples, at most ``most`` at a time, of one size each: nothing is padded to fit a larger one.
+
+        So what a model sees of a picture, and what it says, does not depend on the others of its batch.
+        """
+        starts = np.append(0, self._ends[:-1]).tolist()
+        return [
+            range(first, min(first + most, end))
+            for start, end in zip(starts, self._ends.tolist(), strict=True)
+            for first in range(start, end, most)
+        ]
 
     def path(self, i: int) -> str:
         """Of the i-th picture."""

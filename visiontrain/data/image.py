@@ -148,6 +148,16 @@ def letterbox(
     return boxed, (inner_width / width, inner_height / height), (float(left), float(top))
 
 
+def letterbox_outer(
+    height: np.ndarray, width: np.ndarray, size: ImageSize, stride: int = 32
+) -> tuple[np.ndarray, np.ndarray]:
+    """Heights and widths of the results of ``letterbox``, (N,) pixels each, of pictures of these heights and widths."""
+    gain = np.minimum(size.height / height, size.width / width)
+    inner = (np.maximum(np.round(side * gain), 1) for side in (height, width))
+    outer_height, outer_width = (-(-(side + stride) // stride) * stride for side in inner)
+    return outer_height, outer_width
+
+
 def letterbox_inner(height: int, width: int, size: ImageSize) -> tuple[int, int]:
     """(height, width) in whole pixels of a picture that fills ``size`` one way."""
     gain = size.gain(height, width)

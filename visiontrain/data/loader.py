@@ -96,7 +96,7 @@ class Loader:
 
 
 class EvaluationLoader:
-    """All samples of a split, ``batch`` at a time; each iteration is one pass, by the same workers.
+    """All samples of a split, at most ``batch`` at a time; each iteration is one pass, by the same workers.
 
     One of several ranks gets every so-manieth batch, so that together they have each sample once.
     """
@@ -106,15 +106,14 @@ class EvaluationLoader:
     ) -> None:
         self.dataset = dataset
         self.batch = batch
-        self._firsts = range(rank * batch, len(dataset), ranks * batch)
+        self._batches = dataset.batches(batch)[rank::ranks]
         self._loader = Loader(dataset, workers, pin, keep_samples=True)
 
     def __len__(self) -> int:
-        return len(self._firsts)
+        return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        n = len(self.dataset)
-        return self._loader.run([range(first, min(first + self.batch, n)) for first in self._firsts])
+        return self._loader.run(self._batches)
 
     def close(self) -> None:
         """End the workers."""

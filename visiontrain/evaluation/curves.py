@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from visiontrain.evaluation.scoring import Objects
+from visiontrain.evaluation.matching import match, pairs
+from visiontrain.evaluation.objects import Objects
 
-_PAIRS = 2_000_000  # of boxes compared at a time: bounds memory on crowded pictures
+SHOWN_FROM = 0.25  # confidence from which a detection is shown and counts in the confusion matrix
 _GRID = np.linspace(0, 1, 1001)  # confidences looked at; the curves keep every tenth
 
 
@@ -69,11 +69,13 @@ def judged(truth: Objects, found: Objects, ignored: Objects, iou: float = 0.5) -
     if not len(ignored):
         return found
     free = np.flatnonzero(match(found, truth, iou, by_class=True) < 0)
-    inside = _overlapping(found.where(free), ignored, iou, True, _covered)[0]
+    inside = pairs(found.where(free), ignored, iou, by_class=True, crowd=np.ones(len(ignored), bool)).asker
     return found.where(np.setdiff1d(np.arange(len(found)), free[inside]))
 
 
-def confusion(truth: Objects, found: Objects, class_count: int, conf: float = 0.25, iou: float = 0.45) -> np.ndarray:
+def confusion(
+    truth: Objects, found: Objects, class_count: int, conf: float = SHOWN_FROM, iou: float = 0.45
+) -> np.ndarray:
     """Counts of (predicted, true) classes, (C + 1, C + 1) int64; the last row and column are background.
 
     A column sums to the objects of its class, a row to the detections of its class. Objects that nothing overlaps
@@ -95,74 +97,31 @@ def confusion(truth: Objects, found: Objects, class_count: int, conf: float = 0.
     return counts.reshape(class_count + 1, class_count + 1)
 
 
-def match(found: Objects, truth: Objects, iou: float, *, by_class: bool) -> np.ndarray:
-    """The object that each detection hits, (N,) row of ``truth`` or -1; an object is hit once.
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Of one image: objects that were ``missed`` and detections that are ``wrong``."""
 
-    COCO's greedy rule: within an image (and class, if ``by_class``) the best score takes the free object it overlaps
-    most, then the next. That is the only stable matching, so all images are solved together: each detection asks for
-    its best object, each object keeps the best asker, those turned away ask for their next, until nobody is.
+    image: int
+    missed: int
+    wrong: int
+
+
+def most_errors(truth: Objects, found: Objects, conf: float = SHOWN_FROM, iou: float = 0.5) -> tuple[Errors, ...]:
+    """The images with errors, those with the most first.
+
+    Args:
+        truth: the objects.
+        found: the detections; those that score less than ``conf`` are left out.
+        conf: least score.
+        iou: least overlap of a hit, of the right class.
     """
-    rank = np.empty(len(found), np.int64)
-    rank[np.argsort(-found.scores, kind="stable")] = np.arange(len(found))
-    asker, asked, overlap = _overlapping(found, truth, iou, by_class)
-    order = np.lexsort((-asked, -overlap, rank[asker]))  # of equal overlaps COCO takes the later object
-    asker, asked = asker[order], asked[order]
-    partner = np.full(len(found), -1)
-    while len(asker):
-        top = np.flatnonzero(np.diff(asker, prepend=-1))
-        _, first = np.unique(asked[top], return_index=True)
-        if len(first) == len(top):
-            partner[asker[top]] = asked[top]
-            break
-        refused = np.ones(len(top), bool)
-        refused[first] = False
-        stay = np.ones(len(asker), bool)
-        stay[top[refused]] = False
-        asker, asked = asker[stay], asked[stay]
-    return partner
-
-
-def _overlapping(
-    found: Objects, truth: Objects, iou: float, by_class: bool, measure: Callable[..., np.ndarray] | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs of one image (and class) with at least ``iou`` overlap: row of found, row of truth, overlap."""
-    classes = 1 + max(found.classes.max(initial=0), truth.classes.max(initial=0))
-    group, home = (o.image * classes + o.classes if by_class else o.image for o in (found, truth))
-    order = np.argsort(home, kind="stable")
-    start = np.searchsorted(home[order], group, side="left")
-    count = np.searchsorted(home[order], group, side="right") - start
-    parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    with_objects = np.flatnonzero(count)
-    total = count[with_objects].cumsum()
-    cuts = np.searchsorted(total, np.arange(_PAIRS, total[-1] if len(total) else 0, _PAIRS)) + 1
-    for rows in np.split(with_objects, cuts):
-        n = count[rows]
-        asker = np.repeat(rows, n)
-        within = np.arange(len(asker)) - np.repeat(n.cumsum() - n, n)
-        asked = order[np.repeat(start[rows], n) + within]
-        overlap = (measure or _iou)(found.boxes[asker], truth.boxes[asked])
-        near = overlap >= iou
-        parts.append((asker[near], asked[near], overlap[near]))
-    asker, asked, overlap = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return asker, asked, overlap
-
-
-def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Overlap of boxes pair by pair, (N, 4) xyxy each; 0 where both are empty."""
-    both = _shared(a, b)
-    union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - both
-    return both / np.where(union > 0, union, 1.0)
-
-
-def _covered(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """How much of each a lies in its b; 0 where a is empty."""
-    area = (a[:, 2:] - a[:, :2]).prod(1)
-    return _shared(a, b) / np.where(area > 0, area, 1.0)
-
-
-def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    sides = np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2])
-    return sides.clip(min=0).prod(1)
+    found = found.where(found.scores >= conf)
+    partner = match(found, truth, iou, by_class=True)
+    size = 1 + max(truth.image.max(initial=-1), found.image.max(initial=-1))
+    missed = np.bincount(np.delete(truth.image, partner[partner >= 0]), minlength=size)
+    wrong = np.bincount(found.image[partner < 0], minlength=size)
+    order = np.argsort(-(missed + wrong), kind="stable")
+    return tuple(Errors(int(i), int(missed[i]), int(wrong[i])) for i in order if missed[i] + wrong[i])
 
 
 def _classes_at(truth: Objects, rows: np.ndarray) -> np.ndarray:

@@ -11,15 +11,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Sample
 from visiontrain.config.schema import ScoringConfig
 from visiontrain.data.bad import refuse_many
+from visiontrain.data.index import Index
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.errors import ConfigError, DataError, OutOfMemory
-from visiontrain.evaluation.curves import Confidence, confusion, judged, over_confidence
-from visiontrain.evaluation.scoring import AREAS, Objects, Precision, score
+from visiontrain.evaluation.curves import Confidence, Errors, confusion, judged, most_errors, over_confidence
+from visiontrain.evaluation.objects import Objects
+from visiontrain.evaluation.scoring import AREAS, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
 from visiontrain.prediction.postprocess import choose, in_original_pixels
 from visiontrain.record.events import Curves
@@ -49,7 +51,8 @@ class Evaluation:
     ``confidence``, where the mean F1 is best), and ap_small, ap_medium, ap_large where there are objects of that
     size. In a split without any label the first six are 0.0 and a notice says so. ``per_class`` maps each class name to precision,
     recall, ap, ap50 (None without labels; such classes are in no mean), instances and images.
-    ``found`` are all detections in original pixels, ``seconds`` the time of each stage.
+    ``found`` are all detections in original pixels, ``worst`` the images with the most errors at confidence 0.25,
+    ``seconds`` the time of each stage.
     """
 
     metrics: dict[str, float]
@@ -62,11 +65,12 @@ class Evaluation:
     capped_candidates: int
     non_finite: int
     seconds: dict[str, float]
+    worst: tuple[Errors, ...] = ()
     notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for one line of JSON; null where there was nothing to measure."""
-        sizes = {f"ap_{area}": self.metrics.get(f"ap_{area}") for area in AREAS[1:]}
+        sizes = {f"ap_{area}": self.metrics.get(f"ap_{area}") for area in list(AREAS)[1:]}
         return {
             **self.metrics,
             **sizes,
@@ -134,6 +138,7 @@ def evaluate(
                     partial(_detect, run, model, piece, torch.device(device), scoring, class_names, autocast)
                 )
                 if isinstance(found, NoRoom):
+                    run.room = None
                     release(torch.device(device))
                     before, at_once = at_once, _smaller(at_once, piece, found)
                     run.shrinks.append((before, at_once, found.said))
@@ -144,6 +149,7 @@ def evaluate(
                 done += len(piece)
                 if on_progress is not None:
                     on_progress(len(piece) * ranks.size)
+    run.room = None
     if ranks.size == 1:
         return _judge(run, index, tuple(class_names), scoring)
     for shrink in sorted({each for found in ranks.gather(run.shrinks) for each in found}, reverse=True):
@@ -158,6 +164,20 @@ def evaluate(
     return whole[0] if whole else told
 
 
+def score_detections(found: Objects, index: Index, scoring: ScoringConfig) -> Evaluation:
+    """Score detections that are there already, from a file, say; those below ``conf`` are left out.
+
+    Args:
+        found: in original pixels, by the pictures' positions in the split.
+        index: the labels.
+        scoring: confidence and max_det.
+    """
+    none = np.empty((0, 0, 3), np.uint8), np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
+    run = _Run(samples=[Sample(*none, position=i, original=index.size(i)) for i in range(len(index))])
+    run.found.append((0, found.where(found.scores > scoring.conf)))
+    return _judge(run, index, index.names, scoring)
+
+
 def _detect(
     run: _Run,
     model: nn.Module,
@@ -169,7 +189,8 @@ def _detect(
 ) -> _Found:
     """What is in the images of a batch; nothing is noted yet but the time."""
     with run.stage("preprocess"):
-        images = batch.to(device, next((p.dtype for p in model.parameters()), torch.float32)).images
+        dtype = next((p.dtype for p in model.parameters()), torch.float32)
+        images = run.room = batch.to(device, dtype, run.room).images
     with run.stage("inference"), (autocast or nullcontext)():
         output = model(images)
         _wait_for(images.device)
@@ -215,6 +236,7 @@ class _Run:
     capped: int = 0
     non_finite: int = 0
     shrinks: list[tuple[int, int, str]] = field(default_factory=list)
+    room: Tensor | None = None  # the pictures of the last batch
 
     def add(self, found: _Found, samples: Sequence[Sample]) -> None:
         self.found.append((samples[0].position, found.objects))
@@ -306,10 +328,11 @@ def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringCon
         samples = _readable(run)
         (truth, ignored), found = _truth(index, samples), Objects.join([objects for _, objects in run.found])
         found = found.where(np.isin(found.image, [s.position for s in samples])) if run.bad else found
-        precision = score(truth, found, [s.position for s in samples], len(names), scoring.max_det, ignored)
+        precision = score(truth, found, len(names), scoring.max_det, ignored)
         counted = judged(truth, found, ignored)
         sweep = over_confidence(truth, counted, len(names))
         matrix = confusion(truth, counted, len(names))
+        worst = most_errors(truth, counted)
     per_class = {name: _of_class(i, truth, precision, sweep) for i, name in enumerate(names)}
     return Evaluation(
         metrics=_metrics(precision, sweep),
@@ -322,6 +345,7 @@ def _judge(run: _Run, index: Labels, names: tuple[str, ...], scoring: ScoringCon
         capped_candidates=run.capped,
         non_finite=run.non_finite,
         seconds=run.seconds,
+        worst=worst,
         notices=tuple(_notices(run, truth, scoring)),
     )
 
@@ -336,7 +360,7 @@ def _metrics(precision: Precision, sweep: Confidence) -> dict[str, float]:
         "precision": float(sweep.precision[labelled, sweep.best].mean()) if labelled.any() else None,
         "recall": float(sweep.recall[labelled, sweep.best].mean()) if labelled.any() else None,
     }
-    sizes = {f"ap_{area}": precision.mean(area=area) for area in AREAS[1:]}
+    sizes = {f"ap_{area}": precision.mean(area=area) for area in list(AREAS)[1:]}
     return {k: v or 0.0 for k, v in means.items()} | {k: v for k, v in sizes.items() if v is not None}
 
 

@@ -13,7 +13,7 @@ from visiontrain.config.files import write_settings
 from visiontrain.config.image_size import image_size
 from visiontrain.config.schema import AS_TRAINED, ValConfig
 from visiontrain.data.dataset import EvalSet
-from visiontrain.data.description import load_description
+from visiontrain.data.description import Description, load_description
 from visiontrain.data.index import Index, open_index
 from visiontrain.data.kept import why_not_kept
 from visiontrain.data.loader import evaluation_loader, fitting_workers, worker_count
@@ -21,8 +21,10 @@ from visiontrain.data.select import select
 from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
-from visiontrain.evaluation.evaluator import Evaluation, evaluate
+from visiontrain.evaluation.coco_json import ids_of, read_detections, write_detections
+from visiontrain.evaluation.evaluator import Evaluation, evaluate, score_detections
 from visiontrain.evaluation.pictures import labels_and_predictions
+from visiontrain.evaluation.scoring import AREAS
 from visiontrain.models.weights import licence_sentence, load_network
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
@@ -41,6 +43,8 @@ def validate(config: ValConfig) -> Evaluation:
         OutOfMemory: a single image does not fit.
     """
     with joined(config.timeout) as ranks:
+        if config.predictions:
+            return ranks.first(lambda: _score_file(config))
         return _validate(config, ranks.on(choose_device(config.device, ranks.place)))
 
 
@@ -53,25 +57,13 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     data = ranks.first(lambda: _data(config, trained))
     (index,) = read_for_all(ranks, lambda: [_read(config, data, trained, model.class_names)])
     imgsz = image_size(trained["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
-    folder = ranks.first(lambda: run_folder(config.project, config.name or "val", config.exist_ok))
-    if ranks.main:
-        write_settings(folder / "args.yaml", {**config.leaves(), "data": data, "imgsz": imgsz.written})
+    folder = ranks.first(lambda: _folder(config, {"data": data, "imgsz": imgsz.written}))
     wanted = worker_count(config.workers, ranks.place.local_size)
     workers = fitting_workers(wanted, config.batch, imgsz, ranks.place.local_size)
-    pin = device.type == "cuda"
-    loader = evaluation_loader(
-        EvalSet(index, imgsz, model.stride, model.input_size), config.batch, workers, pin, ranks.rank, ranks.size
-    )
-    drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
-    with closing(loader), Recorder([Console(), *drawings] if ranks.main else []) as record:
-        for text in (*filter(None, (licence_sentence(model), model.about_nms)), *index.told):
-            record(Notice(text))
-        for finding in index.findings[:SHOWN]:
-            record(Notice(str(finding), "warning"))
-        if len(index.findings) > SHOWN:
-            record(Notice(f"{len(index.findings) - SHOWN} more findings in these labels", "warning"))
-        if index.not_kept:
-            record(Notice(why_not_kept(index.not_kept), "warning"))
+    samples = EvalSet(index, imgsz, model.stride, model.input_size)
+    loader = evaluation_loader(samples, config.batch, workers, device.type == "cuda", ranks.rank, ranks.size)
+    with closing(loader), _recorder(config, folder, ranks.main) as record:
+        _tell(record, index, (licence_sentence(model), model.about_nms))
         record(EvaluationStarted(len(index)))
         evaluation = evaluate(
             model,
@@ -86,17 +78,62 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
             ),
             ranks=ranks,
         )
-        record(evaluation.curves)
-        if config.plots:
-            for pictures in labels_and_predictions(index, evaluation.found):
-                record(pictures)
-        for notice in evaluation.notices:
-            record(Notice(notice, "warning"))
-    if ranks.main:
-        write_json(folder / "scores.json", evaluation.to_json())
+        if ranks.main:
+            _keep(config, data, folder, index, evaluation, record)
     return evaluation
 
 
+def _score_file(config: ValConfig) -> Evaluation:
+    """Score the detections of a file."""
+    description = load_description(config.data, config.download)
+    index = _index(config, description, {})
+    found = read_detections(Path(config.predictions), ids_of(description, index))
+    folder = _folder(config, {})
+    with _recorder(config, folder, main=True) as record:
+        _tell(record, index, ())
+        evaluation = score_detections(found, index, config.scoring)
+        _keep(config, config.data, folder, index, evaluation, record)
+    return evaluation
+
+
+def _folder(config: ValConfig, found: dict[str, Any]) -> Path:
+    folder = run_folder(config.project, config.name or "val", config.exist_ok)
+    write_settings(folder / "args.yaml", {**config.leaves(), **found})
+    return folder
+
+
+def _recorder(config: ValConfig, folder: Path, main: bool) -> Recorder:
+    drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
+    return Recorder([Console(), *drawings] if main else [])
+
+
+def _tell(record: Recorder, index: Index, sentences: Sequence[str]) -> None:
+    for text in (*filter(None, sentences), *index.told):
+        record(Notice(text))
+    for finding in index.findings[:SHOWN]:
+        record(Notice(str(finding), "warning"))
+    if len(index.findings) > SHOWN:
+        record(Notice(f"{len(index.findings) - SHOWN} more findings in these labels", "warning"))
+    if index.not_kept:
+        record(Notice(why_not_kept(index.not_kept), "warning"))
+
+
+def _keep(config: ValConfig, data: str, folder: Path, index: Index, evaluation: Evaluation, record: Recorder) -> None:
+    """Curves, pictures, scores.json, and predictions.json where it is asked for."""
+    record(evaluation.curves)
+    if config.plots:
+        for pictures in labels_and_predictions(index, evaluation.found, evaluation.worst):
+            record(pictures)
+    for notice in evaluation.notices:
+        record(Notice(notice, "warning"))
+    worst = [{"path": index.path(e.image), "missed": e.missed, "wrong": e.wrong} for e in evaluation.worst[:LISTED]]
+    write_json(folder / "scores.json", {**evaluation.to_json(), "worst": worst})
+    if config.save_json:
+        ids = ids_of(load_description(data), index)
+        write_detections(folder / "predictions.json", evaluation.found, ids, index)
+
+
+LISTED = 100  # of the pictures with errors in scores.json
 SHOWN = 10  # findings told on the console; scores depend on all
 
 
@@ -109,11 +146,15 @@ def _data(config: ValConfig, settings: dict[str, Any]) -> str:
 
 def _read(config: ValConfig, data: str, settings: dict[str, Any], known: Sequence[str]) -> Index:
     description = load_description(data, config.download)
-    classes = config.classes or settings.get("classes", "")
-    single = settings.get("single_cls", False) if config.single_cls is None else config.single_cls
-    index = select(open_index(description, config.split), description.root, classes=classes, single_cls=single)
+    index = _index(config, description, settings)
     _check_names(description.file, index.names, known)
     return index
+
+
+def _index(config: ValConfig, description: Description, settings: dict[str, Any]) -> Index:
+    classes = config.classes or settings.get("classes", "")
+    single = settings.get("single_cls", False) if config.single_cls is None else config.single_cls
+    return select(open_index(description, config.split), description.root, classes=classes, single_cls=single)
 
 
 def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None:
@@ -138,11 +179,22 @@ def scores_table(evaluation: Evaluation) -> str:
     lines = [f"{'class':<{width}}  images  objects  precision  recall    AP50      AP"]
     lines.append(_row("all", width, {**metrics, "images": evaluation.images, "instances": evaluation.targets}))
     lines += [_row(name, width, scores) for name, scores in per_class.items()]
+    sizes = {area: metrics[f"ap_{area}"] for area in list(AREAS)[1:] if f"ap_{area}" in metrics}
+    if sizes:
+        told = ", ".join(f"{area} {ap:.4f}" for area, ap in sizes.items())
+        lines.append(f"AP by size of the object: {told} (COCO's limits, 32 x 32 and 96 x 96 pixels of the picture).")
     lines.append(
         f"AP counts COCO's 100 detections per image; with all of max_det it is {metrics['ap_max_det']:.4f}. "
         f"Precision and recall at confidence {evaluation.confidence:.3f}, where F1 is best."
     )
+    lines.append(_speed(evaluation))
     return "\n".join(lines)
+
+
+def _speed(evaluation: Evaluation) -> str:
+    """What each stage took for a picture, in the order of the work."""
+    each = {stage: seconds / max(evaluation.images, 1) * 1e3 for stage, seconds in evaluation.seconds.items()}
+    return "A picture took, in ms: " + ", ".join(f"{stage} {ms:.1f}" for stage, ms in each.items() if ms) + "."
 
 
 def _row(name: str, width: int, scores: Mapping[str, float | int | None]) -> str:

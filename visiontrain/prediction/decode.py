@@ -37,36 +37,34 @@ def select(
         max_candidates: per image; what it leaves out is counted in ``Candidates.capped``.
         multi_label: an anchor may be a candidate for each class it scores; False takes its best class only.
     """
-    boxes, scores = boxes.float(), scores.float()
-    finite = (scores.sum(-1) + sum(boxes.unbind(-1))).isfinite().view(-1)  # one bad number spoils its sum
-    best = None
-    if not multi_label:
-        values, best = scores.max(-1)
-        scores = values.unsqueeze(-1)
-    labels, flat = scores.shape[-1], scores.reshape(-1)
-    rows = (flat > conf).nonzero().squeeze(1)
-    rows = rows[finite[rows // labels]]
-    per_image = scores[0].numel()
-    ends = torch.searchsorted(rows, torch.arange(1, len(scores) + 1, device=rows.device) * per_image)
+    boxes, scores = boxes.float().reshape(-1, 4), scores.float()
+    images, per_image, labels = scores.shape
+    scores = scores.view(-1, labels)
+    top = scores.amax(-1)
+    finite = (top + boxes.sum(-1)).isfinite()  # one bad number spoils the largest, or its sum
+    # Few anchors have a score that counts: one pass finds them, and only their classes are looked at.
+    anchors = ((top > conf) & finite).nonzero().squeeze(1)
+    if multi_label:
+        row, classes = (scores.index_select(0, anchors) > conf).nonzero().unbind(1)
+        anchors = anchors[row]
+        values = scores[anchors, classes]
+    else:
+        values, classes = scores[anchors].max(-1)
+    ends = torch.searchsorted(anchors, torch.arange(1, images + 1, device=anchors.device) * per_image)
     *edges, non_finite = torch.cat((ends, (~finite).sum().view(1))).tolist()
     found = [end - start for start, end in zip([0, *edges], edges, strict=False)]
     counts = tuple(min(count, max_candidates) for count in found)
+    order = _by_image_then_score(anchors // per_image, values)
     if max(found) > max_candidates:
-        rows = torch.cat([_best(part, flat, max_candidates) for part in rows.split(found)])
-    rows = rows[_by_image_then_score(rows // per_image, flat[rows])]
-    anchors = rows // labels
+        order = torch.cat([best[:max_candidates] for best in order.split(found)])
     return Candidates(
-        boxes=boxes.reshape(-1, 4)[anchors],
-        scores=flat[rows],
-        classes=rows % labels if best is None else best.view(-1)[anchors],
+        boxes=boxes[anchors[order]],
+        scores=values[order],
+        classes=classes[order],
         counts=counts,
         capped=sum(found) - sum(counts),
         non_finite=non_finite,
     )
-
-
-def _best(rows: Tensor, scores: Tensor, limit: int) -> Tensor:
-    return rows if len(rows) <= limit else rows[scores[rows].topk(limit).indices]
 
 
 def _by_image_then_score(image: Tensor, scores: Tensor) -> Tensor:

@@ -325,7 +325,7 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
         result = score(setup, model, record, job.state)
     record(result.curves)
     if setup.config.output.plots:
-        for pictures in labels_and_predictions(setup.val, result.found):
+        for pictures in labels_and_predictions(setup.val, result.found, result.worst):
             record(pictures)
     reason = {
         "finished": f"all {job.plan.epochs} epochs",

@@ -74,6 +74,14 @@ class CocoSplit:
             raise DataError(f"{self._where()}: none of the {rows} annotations can be used:\n  " + "\n  ".join(first))
         return list(self._counted(len(read), rows, ignored))
 
+    def ids(self) -> tuple[dict[str, int | str], dict[str, int | str]]:
+        """The ids that the JSON gives: of pictures by path, of categories by name; none of several JSONs, which may clash."""
+        if len(self._tables) > 1:
+            return {}, {}
+        (table,) = self._tables
+        images = {path: table.image_ids[places[0][1]] for path, places in self._entries.items()}
+        return images, table.category_ids
+
     def places(self, pictures: Sequence[str]) -> set[str]:
         """The JSONs, and the folders of their pictures."""
         return {str(table.file) for table in self._tables} | {os.path.dirname(picture) for picture in pictures}
@@ -195,6 +203,8 @@ class _Table:
     names: list[str]
     sizes: list[tuple[int, int]]
     ends: np.ndarray
+    image_ids: list[int | str]
+    category_ids: dict[str, int | str]
     ids: list[Any]
     boxes: np.ndarray
     areas: np.ndarray
@@ -228,6 +238,8 @@ class _Table:
             [image["file_name"] for image in images],
             [(_side(image, "height"), _side(image, "width")) for image in images],
             np.cumsum(np.bincount([place for place, _, _ in rows], minlength=len(images))),
+            list(places),
+            {name: number for number, name in categories.items()},
             [each.get("id", number) for _, number, each in rows],
             np.array(boxes, np.float64).reshape(-1, 4),
             np.array([_outline_area(each) for _, _, each in rows], np.float64),
@@ -284,7 +296,7 @@ def _load(file: Path) -> dict[str, Any]:
     return content
 
 
-def _by_id(file: Path, content: dict[str, Any], key: str, wanted: str) -> dict[Any, str]:
+def _by_id(file: Path, content: dict[str, Any], key: str, wanted: str) -> dict[int | str, str]:
     """``wanted`` of the entries of a list by their id, in their order."""
     found: dict[Any, str] = {}
     for number, entry in enumerate(content[key]):
