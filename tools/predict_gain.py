@@ -17,7 +17,8 @@ from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import PredictConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, open_index
-from visiontrain.evaluation.scoring import Objects, score
+from visiontrain.evaluation.objects import Objects
+from visiontrain.evaluation.scoring import score
 from visiontrain.prediction.run import predict
 
 
@@ -52,7 +53,7 @@ def main(words: list[str]) -> None:
     print("settings                    AP   AP50   small  boxes/picture at 0.25   ms")
     for settings in [{}, *rows]:
         found, spent = found_by({**fixed, **settings}, paths)
-        precision = score(truth, found, range(len(paths)), len(index.names), 300)
+        precision = score(truth, found, len(index.names), 300)
         figures = [precision.mean() or 0, precision.mean(iou=0) or 0, precision.mean(area="small") or 0]
         name = " ".join(f"{k}={v}" for k, v in settings.items()) or "none"
         sure = (found.scores >= 0.25).sum() / len(paths)

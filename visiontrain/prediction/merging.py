@@ -56,18 +56,17 @@ def _owners(boxes: np.ndarray, classes: np.ndarray, iou: float) -> np.ndarray:
     return owner
 
 
-def join(parts: Sequence[Part], *, iou: float, max_det: int, agnostic: bool) -> Part:
+def join(parts: Sequence[Part], *, iou: float, agnostic: bool) -> Part:
     """Views of different parts of a picture: of boxes that overlap the surest stays.
 
     Args:
         parts: of the whole picture and of each tile.
         iou: overlap above which the weaker of two boxes of a class is dropped.
-        max_det: the surest that stay.
         agnostic: whatever their classes.
     """
     boxes, scores, classes = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(-scores, kind="stable")
     sorted_boxes, sorted_scores, sorted_classes = (torch.from_numpy(c[order]) for c in (boxes, scores, classes))
     candidates = Candidates(sorted_boxes.float(), sorted_scores, sorted_classes, (len(scores),), 0, 0)
-    (kept,) = non_max_suppression(candidates, iou=iou, max_det=max_det, agnostic=agnostic)
+    (kept,) = non_max_suppression(candidates, iou=iou, max_det=max(len(scores), 1), agnostic=agnostic)
     return kept.boxes.double().numpy(), kept.scores.numpy(), kept.classes.numpy()

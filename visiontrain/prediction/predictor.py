@@ -20,14 +20,15 @@ from visiontrain.distributed import choose_device
 from visiontrain.errors import ConfigError, OutOfMemory
 from visiontrain.memory import NoRoom, attempt, halved, release
 from visiontrain.models.network import Network
+from visiontrain.prediction.merging import TILE_IOU, Part, fuse, join
 from visiontrain.prediction.postprocess import choose, in_original_pixels
 from visiontrain.prediction.results import Boxes, Results
 from visiontrain.prediction.sources import Frame
-from visiontrain.prediction.views import Eye, View, merge
+from visiontrain.prediction.views import Eye, View
 
 STAGES = ("preprocess", "inference", "postprocess")
 T = TypeVar("T")
-Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # boxes (N, 4) in pixels of a picture, scores, classes
+LOW = 0.001  # confidence that counts in a view: only what all views say together is held against conf
 
 
 class Predictor:
@@ -83,7 +84,7 @@ class Predictor:
 
     def _look(self, images: Sequence[np.ndarray]) -> list[Part]:
         """What is found in each picture. Only views of one shape share a batch: none is padded for another's sake."""
-        parts: list[list[Part]] = [[] for _ in images]
+        parts: list[list[tuple[bool, Part]]] = [[] for _ in images]
         waiting: dict[tuple[int, int], list[tuple[int, View]]] = {}
         for number, image in enumerate(images):
             for view in self._timed("preprocess", self.eye.views(image)):
@@ -93,13 +94,22 @@ class Predictor:
                     self._detect_all(waiting.pop(view.sample.size), parts)
         for alike in waiting.values():
             self._detect_all(alike, parts)
-        if self.eye.single:
-            return [part for (part,) in parts]
         with self._stage("postprocess"):
-            c = self.config
-            return [merge(each, iou=c.iou, max_det=c.max_det, agnostic=c.agnostic) for each in parts]
+            return [self._merged(each) for each in parts]
 
-    def _detect_all(self, alike: list[tuple[int, View]], parts: list[list[Part]]) -> None:
+    def _merged(self, parts: Sequence[tuple[bool, Part]]) -> Part:
+        """One part of those of a picture, each with whether it is a tile's."""
+        if self.eye.single:
+            return parts[0][1]
+        config = self.config
+        tiles = [part for of_tile, part in parts if of_tile]
+        whole = fuse([part for of_tile, part in parts if not of_tile], iou=config.iou, agnostic=config.agnostic)
+        iou = min(config.iou, TILE_IOU)
+        boxes, scores, classes = join([whole, *tiles], iou=iou, agnostic=config.agnostic) if tiles else whole
+        sure = np.flatnonzero(scores > config.conf)[: config.max_det]
+        return boxes[sure], scores[sure], classes[sure]
+
+    def _detect_all(self, alike: list[tuple[int, View]], parts: list[list[tuple[bool, Part]]]) -> None:
         """Put what is found in views of one shape to the parts of their pictures; in halves where memory runs out."""
         done = 0
         while done < len(alike):
@@ -108,8 +118,8 @@ class Predictor:
             if isinstance(found, NoRoom):
                 self._shrink(piece[0][1], len(piece), found)
                 continue
-            for (number, _), part in zip(piece, found, strict=True):
-                parts[number].append(part)
+            for (number, view), part in zip(piece, found, strict=True):
+                parts[number].append((view.tile, part))
             done += len(piece)
 
     def _shrink(self, view: View, failed: int, failure: NoRoom) -> None:
@@ -139,7 +149,7 @@ class Predictor:
                 self._refuse_idle()
             chosen = choose(
                 output,
-                conf=config.conf,
+                conf=config.conf if self.eye.single else min(config.conf, LOW),
                 iou=config.iou,
                 max_det=config.max_det,
                 classes=self.classes,

@@ -20,7 +20,12 @@ Loaded = tuple[Network, dict[str, Any]]
 
 
 def predict(
-    config: PredictConfig, source: Any = None, loaded: Loaded | None = None, *, lines: bool = False, listed: bool = False
+    config: PredictConfig,
+    source: Any = None,
+    loaded: Loaded | None = None,
+    *,
+    lines: bool = False,
+    listed: bool = False,
 ) -> Generator[Results, None, None]:
     """Look at a source; settings, source and checkpoint are checked before this returns.
 

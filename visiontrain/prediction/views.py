@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from visiontrain.batch import Sample
 from visiontrain.config.image_size import ImageSize
 from visiontrain.data.image import letterbox
-from visiontrain.prediction.decode import Candidates
-from visiontrain.prediction.nms import non_max_suppression
 
 VARIANTS = ((1.0, False), (0.83, True), (0.67, False))  # of test-time augmentation: size, and whether mirrored
 CUT = 2.0  # pixels: a box that ends so near the border of a tile goes on beyond it
@@ -31,6 +28,7 @@ class View:
     corner: tuple[int, int] = (0, 0)
     inner: tuple[bool, bool, bool, bool] = (False, False, False, False)
     mirrored: bool = False
+    tile: bool = False
 
     def in_picture(self, boxes: np.ndarray) -> np.ndarray:
         """(N, 4) xyxy pixels of the piece -> of the picture."""
@@ -86,7 +84,7 @@ class Eye:
                 piece = image[top : top + self.tile, left : left + self.tile]
                 right, bottom = left + piece.shape[1], top + piece.shape[0]
                 inner = (left > 0, top > 0, right < width, bottom < height)
-                yield View(self._seen(piece, ImageSize(*piece.shape[:2])), (left, top), inner)
+                yield View(self._seen(piece, ImageSize(*piece.shape[:2])), (left, top), inner, tile=True)
 
     def _seen(self, piece: np.ndarray, size: ImageSize) -> Sample:
         image, scale, pad = letterbox(np.ascontiguousarray(piece), size, self.stride, self.canvas)
@@ -100,22 +98,3 @@ def starts(length: int, tile: int, overlap: float) -> list[int]:
         return [0]
     count = math.ceil((length - tile) / (tile * (1 - overlap))) + 1
     return [round(at) for at in np.linspace(0, length - tile, count)]
-
-
-def merge(
-    parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, iou: float, max_det: int, agnostic: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Boxes (N, 4), scores and classes of several views of one picture, in its pixels, without those that say it twice.
-
-    Args:
-        parts: of each view.
-        iou: overlap above which the weaker of two boxes of a class is dropped.
-        max_det: the surest that stay.
-        agnostic: whatever their classes.
-    """
-    boxes, scores, classes = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(-scores, kind="stable")
-    sorted_boxes, sorted_scores, sorted_classes = (torch.from_numpy(c[order]) for c in (boxes, scores, classes))
-    candidates = Candidates(sorted_boxes.float(), sorted_scores, sorted_classes, (len(scores),), 0, 0)
-    (kept,) = non_max_suppression(candidates, iou=iou, max_det=max_det, agnostic=agnostic)
-    return kept.boxes.double().numpy(), kept.scores.numpy(), kept.classes.numpy()
