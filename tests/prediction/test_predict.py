@@ -235,3 +235,30 @@ def test_views_give_boxes_inside_the_picture_and_a_threshold_means_the_same(how,
         assert (many.boxes.xyxy >= 0).all() and (many.boxes.xyxy <= torch.tensor([width, height] * 2)).all()
         sure = many.boxes[many.boxes.conf > 0.05]
         assert sure.data.equal(few.boxes.data)
+
+
+def test_a_video_is_saved_as_one_and_told_of_by_frame(checkpoint, tmp_path):
+    video = cv2.VideoWriter(str(tmp_path / "v.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 48))
+    for number in range(6):
+        video.write(np.full((48, 64, 3), 40 * number, np.uint8))
+    video.release()
+    saving = {"save": True, "save_txt": True, "project": str(tmp_path / "runs")}
+    results = predict(tmp_path / "v.mp4", model=checkpoint, device="cpu", conf=0.01, vid_stride=2, batch=2, **saving)
+    assert [result.frame for result in results] == [0, 2, 4]
+    folder = tmp_path / "runs" / "predict"
+    assert files_in(folder) == {"args.yaml", "v.mp4", *(f"labels/v_{number}.txt" for number in (0, 2, 4))}
+    saved = cv2.VideoCapture(str(folder / "v.mp4"))
+    assert (saved.get(cv2.CAP_PROP_FRAME_COUNT), saved.get(cv2.CAP_PROP_FPS)) == (3, 5)
+    assert results[2].orig_img.mean() == pytest.approx(160, abs=4)
+
+
+def test_an_interruption_leaves_whole_what_is_finished(checkpoint, pictures, tmp_path):
+    stream = predict(
+        str(pictures), stream=True, model=checkpoint, device="cpu", save_json=True, project=str(tmp_path / "r")
+    )
+    next(stream)
+    next(stream)
+    with pytest.raises(KeyboardInterrupt):
+        stream.throw(KeyboardInterrupt)
+    content = json.loads((tmp_path / "r" / "predict" / "predictions.json").read_text())
+    assert [Path(row["path"]).name for row in content["pictures"]] == ["0.png", "1.png"]
