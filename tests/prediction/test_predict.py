@@ -226,7 +226,7 @@ def test_fewer_pictures_at_once_where_memory_runs_out(checkpoint, pictures, monk
 def test_views_give_boxes_inside_the_picture_and_a_threshold_means_the_same(how, checkpoint, pictures):
     settings = {"model": checkpoint, "device": "cpu", "batch": 4, **how}
     low = predict(str(pictures), conf=0.01, **settings)
-    scores = torch.cat([result.boxes.conf for result in low]).unique()
+    scores = torch.cat([result.boxes.conf[result.boxes.conf < 0.99] for result in low]).unique()
     middle = float(scores[len(scores) // 2 :][:2].mean())
     high = predict(str(pictures), conf=middle, **settings)
     plain = predict(str(pictures), model=checkpoint, device="cpu", conf=0.01)
