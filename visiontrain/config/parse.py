@@ -14,6 +14,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     Settings,
     TrainConfig,
     ValConfig,
@@ -124,7 +125,7 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return [f"data is missing: which pictures? For example {prefix}data=shapes (made on the spot) or data=my.yaml"]
     if settings is CheckConfig and not (good.get("data") or {"data", "cfg"} & tried):
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
-    if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
+    if settings in (ValConfig, ExportConfig) and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
     if settings is ConvertConfig and (good.get("weights") or "weights" in tried):
         idle = [

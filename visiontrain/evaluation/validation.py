@@ -23,6 +23,7 @@ from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
+from visiontrain.models.exported import device_for
 from visiontrain.models.weights import licence_sentence, load_network
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
@@ -41,7 +42,7 @@ def validate(config: ValConfig) -> Evaluation:
         OutOfMemory: a single image does not fit.
     """
     with joined(config.timeout) as ranks:
-        return _validate(config, ranks.on(choose_device(config.device, ranks.place)))
+        return _validate(config, ranks.on(choose_device(device_for(config.model, config.device), ranks.place)))
 
 
 def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
@@ -50,6 +51,7 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     model, trained = ranks.first(lambda: load_network(config.model))
     model = model.to(device, memory_format=torch.channels_last)
     model.use_nms(config.scoring.nms)
+    model.require({name: value for name, value in config.values().items() if name in config.given})
     data = ranks.first(lambda: _data(config, trained))
     (index,) = read_for_all(ranks, lambda: [_read(config, data, trained, model.class_names)])
     imgsz = image_size(trained["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz
