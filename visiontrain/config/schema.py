@@ -466,23 +466,33 @@ class ExportConfig(_Checked):
     out: str = setting("", "the new file, or OpenVINO's folder; empty: beside the checkpoint, under its name")
     exist_ok: bool = setting(False, "replace a file that is there; else that is an error")
     imgsz: ImageSize = _like(
-        ValConfig, "imgsz", help="size that val and predict take by default, or with dynamic=false the only one; 0: as trained"
+        ValConfig,
+        "imgsz",
+        help="size that val and predict take by default, or with dynamic=false the only one; 0: as trained",
     )
     dynamic: bool = setting(True, "takes any size and number of pictures; false: imgsz and batch alone")
     batch: int = setting(1, "with dynamic=false, pictures that the file takes at once", low=1)
     nms: bool = setting(False, "put NMS into the file: it gives detections (yolo26 does without it)")
-    conf: float = _like(ScoringConfig, "conf", default=0.25, help="with nms=true, detections below this score are dropped")
-    iou: float = _like(ScoringConfig, "iou", help="with nms=true, overlap above which the weaker box of a class is dropped")
+    conf: float = _like(
+        ScoringConfig, "conf", default=0.25, help="with nms=true, detections below this score are dropped"
+    )
+    iou: float = _like(
+        ScoringConfig, "iou", help="with nms=true, overlap above which the weaker box of a class is dropped"
+    )
     max_det: int = _like(ScoringConfig, "max_det", help="detections of a picture, where the file gives detections")
     pictures: int = setting(8, "pictures on which the file is compared with the checkpoint", low=1)
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _Checked.__post_init__(self)
-        wrong = [f"{n}={getattr(self, n)}: changes nothing without nms=true" for n in ("conf", "iou") if n in self.given]
+        wrong = [
+            f"{n}={getattr(self, n)}: changes nothing without nms=true" for n in ("conf", "iou") if n in self.given
+        ]
         wrong = [] if self.nms else wrong
         if self.dynamic and "batch" in self.given:
-            wrong.append(f"batch={self.batch}: the file takes any number of pictures; leave it out, or give dynamic=false")
+            wrong.append(
+                f"batch={self.batch}: the file takes any number of pictures; leave it out, or give dynamic=false"
+            )
         if self.format == "torchscript" and not self.dynamic:
             wrong.append("dynamic=false: TorchScript takes any size and number of pictures; leave it out")
         if self.format == "torchscript" and self.nms:

@@ -17,10 +17,12 @@ from visiontrain.nn.head import DetectorOutput
 from visiontrain.prediction.decode import select
 from visiontrain.prediction.nms import Detections, as_they_are, non_max_suppression
 
-CONFIDENT = 0.01  # score from which a prediction counts for the tolerance of boxes
+CONFIDENT = 0.01  # score from which boxes are told of apart
 BOX_TOLERANCE = 0.01  # pixels; measured are 1e-4 at 640 pixels (docs/export.md)
 SCORE_TOLERANCE = 1e-4
-ALONE_TOLERANCE = 0.01  # share of detections that NMS may decide otherwise, for an overlap that is the limit to a rounding
+ALONE_TOLERANCE = (
+    0.01  # share of detections that NMS may decide otherwise, for an overlap that is the limit to a rounding
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Parity:
     def good(self) -> bool:
         """Whether all is within the tolerances."""
         few = self.alone <= ALONE_TOLERANCE * self.compared
-        return self.boxes <= BOX_TOLERANCE and self.scores <= SCORE_TOLERANCE and few
+        return self.all_boxes <= BOX_TOLERANCE and self.scores <= SCORE_TOLERANCE and few
 
     def sentence(self) -> str:
         """For a person."""

@@ -75,7 +75,9 @@ def export(config: ExportConfig) -> ExportedFile:
             made.rename(out)
     except OSError as error:
         raise ConfigError(f"out={out}: cannot be written: {error.strerror or error}") from error
-    about = f"{model.name}, {len(model.class_names)} classes, as {config.format}: {_shape(metadata)}; compared on {whose}"
+    about = (
+        f"{model.name}, {len(model.class_names)} classes, as {config.format}: {_shape(metadata)}; compared on {whose}"
+    )
     return ExportedFile(out, parity, (*filter(None, [licence_sentence(model)]), about))
 
 
@@ -144,7 +146,9 @@ def pictures_of(data: str, count: int) -> tuple[list[np.ndarray], str]:
             return [read(path) for path in chosen], f"pictures of {data}, val"
     except DataError:  # the check does not depend on whose pictures they are
         pass
-    return [draw("val", number)[0] for number in range(count)], "drawn pictures (the data of the checkpoint are not here)"
+    return [
+        draw("val", number)[0] for number in range(count)
+    ], "drawn pictures (the data of the checkpoint are not here)"
 
 
 def _free(config: ExportConfig, source: Path) -> Path:
@@ -170,7 +174,15 @@ def _free(config: ExportConfig, source: Path) -> Path:
 def _shape(metadata: Metadata) -> str:
     """In words what it takes and gives."""
     height, width = metadata.height_width
-    takes = "any number of pictures, sides multiples of 32" if metadata.dynamic else f"{metadata.batch} x {height} x {width}"
+    takes = (
+        "any number of pictures, sides multiples of 32"
+        if metadata.dynamic
+        else f"{metadata.batch} x {height} x {width}"
+    )
     classes = len(metadata.names)
-    gives = f"{metadata.max_det} detections a picture" if metadata.rows else f"4 + {classes} numbers of each anchor, before NMS"
+    gives = (
+        f"{metadata.max_det} detections a picture"
+        if metadata.rows
+        else f"4 + {classes} numbers of each anchor, before NMS"
+    )
     return f"takes {takes}; gives {gives}"

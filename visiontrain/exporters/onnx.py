@@ -9,12 +9,16 @@ from typing import Any
 
 import torch
 
-from visiontrain.errors import ConfigError
+from visiontrain.errors import ConfigError, ExportError
 from visiontrain.exporters.layout import Layout
 from visiontrain.models.exported.metadata import Metadata
 
 OPSET = 18
-_TRACED = (2, 2, 3)  # images and strides of the picture that is traced: none is 1, which torch would take for a constant
+_TRACED = (
+    2,
+    2,
+    3,
+)  # images and strides of the picture that is traced: none is 1, which torch would take for a constant
 
 
 def write_onnx(layout: Layout, metadata: Metadata, out: Path) -> None:
@@ -22,6 +26,7 @@ def write_onnx(layout: Layout, metadata: Metadata, out: Path) -> None:
 
     Raises:
         ConfigError: onnx or onnxscript is not installed.
+        ExportError: torch has no ONNX for something in the model.
     """
     import_onnx()
     import onnx
@@ -68,6 +73,8 @@ def _exported(layout: Layout, metadata: Metadata) -> Any:
                 custom_translation_table={torch.ops.visiontrain.surviving.default: _surviving},
                 verbose=False,
             )
+    except torch.onnx.OnnxExporterError as error:
+        raise ExportError(f"torch {torch.__version__} cannot write this model as ONNX: {error}") from error
     finally:
         quiet.setLevel(level)
     return program.model_proto

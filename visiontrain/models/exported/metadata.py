@@ -91,7 +91,9 @@ def from_values(values: Mapping[str, Any], path: Path) -> Metadata:
         )
     wrong = [f.name for f in fields(Metadata) if f.name not in values or not isinstance(values[f.name], _KINDS[f.name])]
     if wrong or not _fits(values):
-        raise WeightsError(f"{path}: its metadata are damaged ({', '.join(wrong) or 'names or imgsz'}); export it again.")
+        raise WeightsError(
+            f"{path}: its metadata are damaged ({', '.join(wrong) or 'names or imgsz'}); export it again."
+        )
     known = {f.name: values[f.name] for f in fields(Metadata)}
     return Metadata(**{**known, "licence": printable(known["licence"], 100), "name": printable(known["name"], 100)})
 

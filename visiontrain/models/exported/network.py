@@ -75,7 +75,9 @@ class Exported(Network):
     def require(self, asked: Mapping[str, Any]) -> None:
         wrong = [sentence for name, value in asked.items() if (sentence := self._lacks(name, value))]
         if wrong:
-            raise ConfigError("\n".join(f"{sentence} inside {self.path}; leave it out, or export anew" for sentence in wrong))
+            raise ConfigError(
+                "\n".join(f"{sentence} inside {self.path}; leave it out, or export anew" for sentence in wrong)
+            )
 
     def _lacks(self, name: str, value: Any) -> str:
         """What is wrong with a value, ""  where the file can do it."""
