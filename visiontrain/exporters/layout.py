@@ -24,7 +24,7 @@ class Layout(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         found, inside = self.model(images), self.metadata
-        if not inside.rows:
+        if inside.max_det is None:
             return torch.cat((xyxy_to_xywh(found.boxes), found.scores), -1).transpose(1, 2)
         scores = found.scores
         if inside.nms:
