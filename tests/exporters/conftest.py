@@ -36,7 +36,7 @@ def checkpoints(slim, tiny, tmp_path_factory) -> dict[str, Path]:
         model(torch.rand(4, 3, 96, 96))  # so that every layer has values of the size that trained ones have
         for name, weight in model.named_parameters():
             if "cv3." in name and name.split(".")[-2] == "2":
-                torch.nn.init.normal_(weight, std=0.7)
+                torch.nn.init.normal_(weight, std=0.2)
         model.eval()
         settings = build(TrainConfig, {"data": str(tiny), "imgsz": 96}).leaves()
         content = {

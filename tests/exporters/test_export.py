@@ -61,8 +61,8 @@ def test_a_picture_of_810_x_1080_gives_the_same_scores_as_the_checkpoint(file, c
 def test_validation_scores_a_file_as_its_checkpoint(file, checkpoints, tmp_path, batch):
     mine, its = (scored(path, tmp_path, batch=batch, conf=0.2) for path in (checkpoints["yolov8n"], file.file))
     assert len(mine.found.scores) > 50
-    np.testing.assert_allclose(np.sort(its.found.scores), np.sort(mine.found.scores), atol=1e-5)
-    assert its.metrics == pytest.approx(mine.metrics, abs=1e-6)
+    np.testing.assert_allclose(np.sort(its.found.scores), np.sort(mine.found.scores), atol=1e-4, rtol=0)
+    assert its.metrics == pytest.approx(mine.metrics, abs=1e-3)
 
 
 def test_raw_boxes_reach_out_of_the_picture_and_found_ones_do_not(file, tmp_path):
@@ -75,8 +75,8 @@ def test_raw_boxes_reach_out_of_the_picture_and_found_ones_do_not(file, tmp_path
 
 def test_a_model_without_nms_gives_its_best_rows_to_openvino(folder, checkpoints, tmp_path):
     mine, its = (scored(path, tmp_path, max_det=50) for path in (checkpoints["yolo26n"], folder.file))
-    np.testing.assert_allclose(its.found.scores, mine.found.scores, atol=1e-5)
-    assert its.metrics == pytest.approx(mine.metrics, abs=1e-6) and folder.parity.compared == 100
+    np.testing.assert_allclose(its.found.scores, mine.found.scores, atol=1e-4, rtol=0)
+    assert its.metrics == pytest.approx(mine.metrics, abs=1e-3) and folder.parity.compared == 100
 
 
 @pytest.mark.parametrize("name", ["yolov8n", "yolo11n", "yolo26n"])
