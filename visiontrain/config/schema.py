@@ -485,11 +485,10 @@ class ExportConfig(_Checked):
 
     def __post_init__(self) -> None:
         _Checked.__post_init__(self)
-        wrong = [
-            f"{n}={getattr(self, n)}: changes nothing without nms=true" for n in ("conf", "iou") if n in self.given
-        ]
+        changed = [n for n in ("conf", "iou", "batch") if getattr(self, n) != leaves_of(type(self))[n].default]
+        wrong = [f"{n}={getattr(self, n)}: changes nothing without nms=true" for n in changed if n != "batch"]
         wrong = [] if self.nms else wrong
-        if self.dynamic and "batch" in self.given:
+        if self.dynamic and "batch" in changed:
             wrong.append(
                 f"batch={self.batch}: the file takes any number of pictures; leave it out, or give dynamic=false"
             )
