@@ -226,3 +226,14 @@ def test_check_tries_an_export_and_leaves_nothing(tiny, user_cache, capsys):
     assert "pass   export to torchscript" in said and "0 of 1 export failed" in said
     assert not [path for path in user_cache.rglob("*") if "export" in path.name or "trial" in path.name]
     assert cli.main(["check", f"data={tiny}", "export=tflite"]) == 2
+
+
+def test_check_tells_of_a_model_that_cannot_be_exported(tiny, user_cache, capsys, monkeypatch):
+    def refuses(layout, metadata, out):
+        raise ExportError("no ONNX for this layer")
+
+    monkeypatch.setitem(EXPORTERS, "torchscript", refuses)
+    words = [f"data={tiny}", "preflight=false", "imgsz=64", "export=torchscript", "format=json"]
+    assert cli.main(["check", *words]) == 1
+    said = capsys.readouterr().out
+    assert "FAIL   export to torchscript" in said and "no ONNX for this layer" in said and '"passed": false' in said
