@@ -9,7 +9,15 @@ import pytest
 import visiontrain
 from visiontrain import api, cli
 from visiontrain.config.help import VERBS
-from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import (
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    ExportConfig,
+    PlanConfig,
+    TrainConfig,
+    ValConfig,
+)
 from visiontrain.config.values import leaves_of
 from visiontrain.errors import (
     ConfigError,
@@ -30,10 +38,9 @@ def run(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_verbs_that_work(words, capsys):
     assert cli.main(words) == 0
     said = capsys.readouterr().out
-    for verb in ("train", "val", "plan", "check", "convert", "compare", "help", "version"):
+    for verb in ("train", "val", "plan", "check", "convert", "export", "compare", "help", "version"):
         assert f"\n  {verb} " in said
-    for verb in ("predict", "export"):
-        assert f"\n  {verb} " not in said
+    assert "\n  predict " not in said
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,7 @@ def test_help_lists_the_verbs_that_work(words, capsys):
         ("check", CheckConfig),
         ("compare", CompareConfig),
         ("convert", ConvertConfig),
+        ("export", ExportConfig),
     ],
 )
 @pytest.mark.parametrize("form", [("help", "{}"), ("{}", "--help"), ("{}", "-h"), ("{}", "data=x", "help")])
@@ -81,7 +89,7 @@ def test_version(capsys):
     [
         (["trian", "data=x"], "did you mean train?"),
         (["data=x", "train"], "the verb comes first, for example visiontrain train data=x"),
-        (["predict"], "the verbs are train, val, plan, check, convert, compare, help, version"),
+        (["predict"], "the verbs are train, val, export, plan, check, convert, compare, help, version"),
         (["help", "trian"], "did you mean train?"),
         (["train", "bacth=8"], "did you mean batch?"),
         (["train", "data=x", "device=mps"], "mps"),

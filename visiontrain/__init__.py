@@ -18,6 +18,7 @@ _HOMES = {
     "check": "visiontrain.api",
     "convert": "visiontrain.api",
     "compare": "visiontrain.api",
+    "export": "visiontrain.api",
     "TrainConfig": "visiontrain.config.schema",
     "VisionTrainError": "visiontrain.errors",
 }
@@ -29,13 +30,14 @@ __all__ = [
     "check",
     "compare",
     "convert",
+    "export",
     "plan",
     "train",
     "val",
 ]
 
 if TYPE_CHECKING:
-    from visiontrain.api import YOLO, check, compare, convert, plan, train, val
+    from visiontrain.api import YOLO, check, compare, convert, export, plan, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
 

@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 
 from visiontrain.config.help import VERBS, overview, page
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import (
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    ExportConfig,
+    PlanConfig,
+    TrainConfig,
+    ValConfig,
+)
 from visiontrain.errors import ConfigError, VisionTrainError
 from visiontrain.place import Place, place
 
@@ -137,6 +145,14 @@ def _convert(words: list[str]) -> int:
     return 0
 
 
+def _export(words: list[str]) -> int:
+    config = parse_words(ExportConfig, words)
+    from visiontrain import api
+
+    print("\n".join(api.run_export(config).sentences()))
+    return 0
+
+
 def _compare(words: list[str]) -> int:
     config = parse_words(CompareConfig, words)
     from visiontrain import api
@@ -157,5 +173,6 @@ _ACTIONS: dict[str, Callable[[list[str]], int]] = {
     "plan": _plan,
     "check": _check,
     "convert": _convert,
+    "export": _export,
     "compare": _compare,
 }

@@ -15,6 +15,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     PlanConfig,
     TrainConfig,
     ValConfig,
@@ -23,7 +24,7 @@ from visiontrain.config.schema import (
 from visiontrain.config.values import leaves_of, written
 from visiontrain.errors import ConfigError
 
-SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig]
+SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, ExportConfig]
 
 
 def test_leaves_are_flat_and_build_is_the_inverse():

@@ -6,7 +6,15 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
-from visiontrain.config.schema import CheckConfig, CompareConfig, ConvertConfig, PlanConfig, TrainConfig, ValConfig
+from visiontrain.config.schema import (
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    ExportConfig,
+    PlanConfig,
+    TrainConfig,
+    ValConfig,
+)
 from visiontrain.config.values import Leaf, interval, leaves_of, one_of, show
 
 VERBS: dict[str, tuple[type | None, str, str]] = {
@@ -19,6 +27,11 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
         ValConfig,
         "score a checkpoint on a split",
         "visiontrain val model=runs/train/run/weights/best.pt split=val",
+    ),
+    "export": (
+        ExportConfig,
+        "write a checkpoint as ONNX, TorchScript or OpenVINO, compared with it",
+        "visiontrain export model=runs/train/run/weights/best.pt format=onnx",
     ),
     "plan": (PlanConfig, "print the arithmetic of windows and updates", "visiontrain plan batch=8 images=118287"),
     "check": (

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from visiontrain.config.image_size import STRIDE, ImageSize
 from visiontrain.config.pipeline import Pipeline
+from visiontrain.config.sizes import EXPORTED
 from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting, written
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
@@ -61,6 +62,11 @@ def _weights_problem(value: str) -> str:
 
 def _save_period_problem(value: int) -> str:
     return "" if value >= 1 or value == -1 else "must be at least 1, or -1 to keep last.pt and best.pt alone"
+
+
+def _formats_problem(value: str) -> str:
+    wrong = [word for word in value.split(",") if value and word.strip() not in EXPORTED]
+    return f"has no format {wrong[0].strip()!r}; there are {', '.join(EXPORTED)}" if wrong else ""
 
 
 def _name_problem(value: str) -> str:
@@ -398,6 +404,9 @@ class CheckConfig(_Checked):
     data: str = _like(TrainConfig, "data")
     download: bool = _like(TrainConfig, "download")
     preflight: bool = setting(True, "try some windows of the training; false: look at the data alone")
+    export: str = setting(
+        "", "formats to try an export of the model to, for example onnx,openvino", check=_formats_problem, listed=True
+    )
     model: str = _like(TrainConfig, "model")
     epochs: int = _like(TrainConfig, "epochs")
     batch: int = _like(TrainConfig, "batch")
@@ -452,7 +461,55 @@ class ConvertConfig(_Checked):
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
-Settings = TypeVar("Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportConfig(_Checked):
+    """Settings of an export."""
+
+    model: str = setting("", "the checkpoint to export, for example runs/train/run/weights/best.pt")
+    format: str = setting("onnx", "what to write", choices=tuple(EXPORTED))
+    out: str = setting("", "the new file, or OpenVINO's folder; empty: beside the checkpoint, under its name")
+    exist_ok: bool = setting(False, "replace a file that is there; else that is an error")
+    imgsz: ImageSize = _like(
+        ValConfig,
+        "imgsz",
+        help="size that val and predict take by default, or with dynamic=false the only one; 0: as trained",
+    )
+    dynamic: bool = setting(True, "takes any size and number of pictures; false: imgsz and batch alone")
+    batch: int = setting(1, "with dynamic=false, pictures that the file takes at once", low=1)
+    nms: bool = setting(False, "put NMS into the file: it gives detections (yolo26 does without it)")
+    conf: float = _like(
+        ScoringConfig, "conf", default=0.25, help="with nms=true, detections below this score are dropped"
+    )
+    iou: float = _like(
+        ScoringConfig, "iou", help="with nms=true, overlap above which the weaker box of a class is dropped"
+    )
+    max_det: int = _like(ScoringConfig, "max_det", help="detections of a picture, where the file gives detections")
+    pictures: int = setting(8, "pictures on which the file is compared with the checkpoint", low=1)
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        changed = [n for n in ("conf", "iou", "batch") if getattr(self, n) != leaves_of(type(self))[n].default]
+        wrong = [f"{n}={getattr(self, n)}: changes nothing without nms=true" for n in changed if n != "batch"]
+        wrong = [] if self.nms else wrong
+        if self.dynamic and "batch" in changed:
+            wrong.append(
+                f"batch={self.batch}: the file takes any number of pictures; leave it out, or give dynamic=false"
+            )
+        if self.format == "torchscript" and not self.dynamic:
+            wrong.append("dynamic=false: TorchScript takes any size and number of pictures; leave it out")
+        if self.format == "torchscript" and self.nms:
+            wrong.append("nms=true: plain TorchScript has no NMS; leave it out, or use format=onnx")
+        ending = EXPORTED[self.format]
+        if self.out and not self.out.endswith(ending):
+            wrong.append(f"out={self.out}: must end in {ending} for format={self.format}")
+        if wrong:
+            raise ConfigError("\n".join(wrong))
+
+
+Settings = TypeVar(
+    "Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, ExportConfig
+)
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
 NOT_YET = {
@@ -460,6 +517,8 @@ NOT_YET = {
     "copy_paste": "mosaic and mixup are there",
     "compile": "models run uncompiled",
     "dropout": "the models have none",
+    "half": "files and networks compute in float32",
+    "int8": "files compute in float32",
     "label_smoothing": "the assigned scores are the targets",
     "save": "last.pt and best.pt are always written",
     "source": "there is no prediction from pictures",
@@ -482,6 +541,8 @@ INSTEAD = {
     "gpus": "write device=0",
     "hyp": "write cfg=file.yaml",
     "hsv": "write hsv_h=0.015 hsv_s=0.7 hsv_v=0.4",
+    "opset": "ONNX files have opset 18, which ONNX Runtime 1.18 and OpenVINO read; leave it out",
+    "simplify": "ONNX files are simplified as they are written; leave it out",
     "verb": "the verb comes first: visiontrain train data=coco128.yaml",
     "mode": "the verb comes first: visiontrain train data=coco128.yaml",
     "task": "the task is detection; leave it out",
