@@ -135,12 +135,13 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
     if settings is CheckConfig and not (good.get("data") or {"data", "cfg"} & tried):
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
     if settings is ValConfig and (good.get("predictions") or "predictions" in tried):
-        lacking = (
-            "" if good.get("data") or {"data", "cfg"} & tried else "data is missing: what are these predictions of?"
-        )
-        example = [f"{told} For example {prefix}predictions=found.json data=my.yaml"] if told else []
         useless = [name for name in _OF_A_MODEL if name in good]
-        return [f"{name} changes nothing where predictions are scored; leave it out" for name in useless] + example
+        told = [f"{name} changes nothing where predictions are scored; leave it out" for name in useless]
+        if not (good.get("data") or {"data", "cfg"} & tried):
+            told.append(
+                f"data is missing: predictions of what? For example {prefix}predictions=found.json data=my.yaml"
+            )
+        return told
     if settings in (ValConfig, ExportConfig) and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
     if settings is ConvertConfig and (good.get("weights") or "weights" in tried):
