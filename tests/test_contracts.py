@@ -173,6 +173,20 @@ def test_the_answer_of_compare(run, contracts, capsys):
     assert answer["computed"].keys() == {"optimizer.lr0"}
 
 
+def test_the_line_and_the_file_of_predict(run, contracts, capsys, tmp_path):
+    picture = next((run.parents[1] / "images" / "val").iterdir())
+    words = [f"model={run / 'weights' / 'best.pt'}", f"source={picture}", "device=cpu", "conf=0.0001", "format=json"]
+    assert main(["predict", *words, "save=false", "save_json=true", "save_txt=true", f"project={tmp_path}"]) == 0
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert differences(line, documented(contracts, "The line of predict")) == [] and line["boxes"]
+    assert differences(line["boxes"][0], documented(contracts, "A box of predict")) == []
+    content = json.loads((tmp_path / "predict" / "predictions.json").read_text("utf-8"))
+    assert differences(content, documented(contracts, "predictions.json of predict")) == []
+    assert {"schema_version": 1, **content["pictures"][0]} == line
+    rows = (tmp_path / "predict" / "labels" / f"{picture.stem}.txt").read_text().splitlines()
+    assert len(rows) == len(line["boxes"]) and {len(row.split()) for row in rows} == {5}
+
+
 def test_data_findings(run, contracts):
     """A line is FILE:LINE: message, in the file and in the document's example."""
     (line,) = (run / "data_findings.txt").read_text("utf-8").splitlines()

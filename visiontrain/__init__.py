@@ -14,6 +14,7 @@ _HOMES = {
     "YOLO": "visiontrain.api",
     "train": "visiontrain.api",
     "val": "visiontrain.api",
+    "predict": "visiontrain.api",
     "plan": "visiontrain.api",
     "check": "visiontrain.api",
     "convert": "visiontrain.api",
@@ -32,12 +33,13 @@ __all__ = [
     "convert",
     "export",
     "plan",
+    "predict",
     "train",
     "val",
 ]
 
 if TYPE_CHECKING:
-    from visiontrain.api import YOLO, check, compare, convert, export, plan, train, val
+    from visiontrain.api import YOLO, check, compare, convert, export, plan, predict, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
 

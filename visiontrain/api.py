@@ -1,14 +1,14 @@
-"""Train, validate, plan, check, convert, export and compare from Python, with the command line's names as keywords, checked the same way."""
+"""Train, validate, predict, plan, check, convert, export and compare from Python, with the command line's names as keywords, checked the same way."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import (
@@ -17,6 +17,7 @@ from visiontrain.config.schema import (
     ConvertConfig,
     ExportConfig,
     PlanConfig,
+    PredictConfig,
     TrainConfig,
     ValConfig,
 )
@@ -37,6 +38,8 @@ if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what i
     from visiontrain.evaluation.evaluator import Evaluation
     from visiontrain.exporters.export import ExportedFile
     from visiontrain.models.convert import ConvertedWeights
+    from visiontrain.prediction.results import Results
+    from visiontrain.prediction.run import Loaded
     from visiontrain.record.compare import Comparison
     from visiontrain.record.events import Event
 
@@ -104,6 +107,9 @@ class YOLO:
 
     def __init__(self, model: str | os.PathLike[str] = "yolov8n") -> None:
         self.model = os.fspath(model)
+        self._loaded: tuple[tuple[str, int], Loaded] | None = (
+            None  # of the last prediction, with path and time of the file
+        )
 
     def __repr__(self) -> str:
         return f"YOLO({self.model!r})"
@@ -122,6 +128,28 @@ class YOLO:
     def export(self, **settings: Any) -> ExportedFile:
         """Write the checkpoint in another format; ``YOLO(model.export())`` is the file. See ``export``."""
         return export(**{"model": self.model, **settings})
+
+    @overload
+    def predict(self, source: Any = "", *, stream: Literal[False] = False, **settings: Any) -> list[Results]: ...
+    @overload
+    def predict(self, source: Any = "", *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...
+    def predict(self, source: Any = "", *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
+        """Find objects; the checkpoint is read once for all calls. See ``predict``."""
+        config, source = _of_prediction(source, {"model": self.model, **settings})
+        before_torch()
+        return _results(config, source, stream, self._load(config.model))
+
+    __call__ = predict
+
+    def _load(self, model: str) -> Loaded:
+        """The network of a file that has not changed since is that of the last call."""
+        from visiontrain.models.weights import load_network
+
+        file = Path(model)
+        key = model, file.stat().st_mtime_ns if file.is_file() else 0
+        if self._loaded is None or self._loaded[0] != key:
+            self._loaded = key, load_network(model)
+        return self._loaded[1]
 
 
 def train(*, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
@@ -149,6 +177,30 @@ def val(**settings: Any) -> Evaluation:
         ConfigError, DataError, WeightsError: as the message says.
     """
     return run_validation(parse_keywords(ValConfig, settings))
+
+
+@overload
+def predict(source: Any = "", *, stream: Literal[False] = False, **settings: Any) -> list[Results]: ...
+@overload
+def predict(source: Any = "", *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...
+def predict(source: Any = "", *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
+    """Find objects in pictures and videos.
+
+    Args:
+        source: a path (picture, video, folder, pattern, .txt of paths), an address, a camera's number; a NumPy array
+            (H, W, 3) uint8 BGR as OpenCV reads it, a PIL image, a torch tensor (3, H, W) or (B, 3, H, W) RGB, uint8 or
+            floats in 0..1; or a list of these.
+        stream: give results one after another, each with its picture, instead of a list; a list reads pictures of files
+            again when they are asked for.
+        settings: as on the command line (``visiontrain help predict``); nothing is written unless ``save`` or its like is
+            given.
+
+    Raises:
+        ConfigError, WeightsError: as the message says.
+        DataError: nothing could be read. What cannot while others can is told on standard error and left out.
+    """
+    config, source = _of_prediction(source, settings)
+    return _results(config, source, stream)
 
 
 def plan(**settings: Any) -> Plan:
@@ -270,6 +322,38 @@ def run_validation(config: ValConfig) -> Evaluation:
     from visiontrain.evaluation.validation import validate
 
     return validate(config)
+
+
+def run_prediction(config: PredictConfig, lines: bool = False) -> Iterator[Results]:
+    """Predict with settings that are checked already; ``lines`` tells of each picture on standard output."""
+    before_torch()
+    from visiontrain.prediction.run import predict as look
+
+    return look(config, lines=lines)
+
+
+def _of_prediction(source: Any, settings: dict[str, Any]) -> tuple[PredictConfig, Any]:
+    """The settings, and the source where words cannot say it."""
+    plain = isinstance(source, str | Path | int) and not isinstance(source, bool)
+    if not plain:
+        before_torch()
+        from visiontrain.prediction.sources import describe
+
+        words = describe(source)
+    else:
+        words = str(source)
+    return parse_keywords(PredictConfig, {"save": False, "source": words, **settings}), None if plain else source
+
+
+def _results(
+    config: PredictConfig, source: Any, stream: bool, loaded: Loaded | None = None
+) -> list[Results] | Iterator[Results]:
+    before_torch()
+    from visiontrain.prediction.run import predict as look
+
+    if stream:
+        return look(config, source, loaded)
+    return [result.forget_image() for result in look(config, source, loaded, listed=True)]
 
 
 def run_check(config: CheckConfig) -> CheckResult:

@@ -17,6 +17,7 @@ from visiontrain.config.schema import (
     ConvertConfig,
     ExportConfig,
     PlanConfig,
+    PredictConfig,
     TrainConfig,
     ValConfig,
 )
@@ -114,6 +115,16 @@ def _val(words: list[str]) -> int:
     return 0
 
 
+def _predict(words: list[str]) -> int:
+    config = parse_words(PredictConfig, words)
+    from visiontrain import api
+
+    for result in api.run_prediction(config, lines=config.format == "text"):
+        if config.format == "json":
+            print(json.dumps({"schema_version": 1, **result.row()}, allow_nan=False), flush=True)
+    return 0
+
+
 def _plan(words: list[str]) -> int:
     config = parse_words(PlanConfig, words)
     from visiontrain import api
@@ -170,6 +181,7 @@ def _compare(words: list[str]) -> int:
 _ACTIONS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "val": _val,
+    "predict": _predict,
     "plan": _plan,
     "check": _check,
     "convert": _convert,

@@ -17,6 +17,7 @@ from visiontrain.config.schema import (
     ConvertConfig,
     ExportConfig,
     PlanConfig,
+    PredictConfig,
     TrainConfig,
     ValConfig,
     build,
@@ -24,7 +25,7 @@ from visiontrain.config.schema import (
 from visiontrain.config.values import leaves_of, written
 from visiontrain.errors import ConfigError
 
-SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, ExportConfig]
+SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, ExportConfig, PredictConfig]
 
 
 def test_leaves_are_flat_and_build_is_the_inverse():
@@ -88,7 +89,7 @@ def test_no_setting_is_without_effect(settings):
 
 @pytest.mark.parametrize("name", [*NOT_YET, *INSTEAD])
 def test_names_that_cannot_be_honoured_are_refused_with_a_reason(name):
-    assert [settings for settings in SETTINGS if name in leaves_of(settings)] in ([], [ConvertConfig])
+    assert [settings for settings in SETTINGS if name in leaves_of(settings)] in ([], [ConvertConfig], [PredictConfig])
     with pytest.raises(ConfigError) as caught:
         build(TrainConfig, {"data": "d", name: "1"})
     reason = NOT_YET.get(name) or INSTEAD[name]

@@ -12,6 +12,7 @@ from visiontrain.config.schema import (
     ConvertConfig,
     ExportConfig,
     PlanConfig,
+    PredictConfig,
     TrainConfig,
     ValConfig,
 )
@@ -27,6 +28,11 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
         ValConfig,
         "score a checkpoint on a split",
         "visiontrain val model=runs/train/run/weights/best.pt split=val",
+    ),
+    "predict": (
+        PredictConfig,
+        "find objects in pictures and videos",
+        "visiontrain predict model=runs/train/run/weights/best.pt source=pictures",
     ),
     "export": (
         ExportConfig,

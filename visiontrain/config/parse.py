@@ -15,6 +15,7 @@ from visiontrain.config.schema import (
     CompareConfig,
     ConvertConfig,
     ExportConfig,
+    PredictConfig,
     Settings,
     TrainConfig,
     ValConfig,
@@ -29,6 +30,10 @@ from visiontrain.errors import ConfigError
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _LONE: dict[type, tuple[str, ...]] = {CompareConfig: ("a", "b")}  # what words without = stand for, in order
 _OF_DATA = ("data", "format", "pictures")  # settings of convert that weights have no use for
+_OF_PREDICT = (
+    ("model", "which checkpoint", "model=runs/train/run/weights/best.pt"),
+    ("source", "which pictures", "source=street.jpg, or a folder"),
+)
 _OF_A_MODEL = (
     "model",
     "batch",
@@ -144,6 +149,12 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         return told
     if settings in (ValConfig, ExportConfig) and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
+    if settings is PredictConfig:
+        return [
+            f"{name} is missing: {which}? For example {prefix}{example}"
+            for name, which, example in _OF_PREDICT
+            if not good.get(name) and not {name, "cfg"} & tried
+        ]
     if settings is ConvertConfig and (good.get("weights") or "weights" in tried):
         idle = [
             f"{name} changes nothing where weights are converted; leave it out" for name in _OF_DATA if name in good

@@ -507,8 +507,86 @@ class ExportConfig(_Checked):
             raise ConfigError("\n".join(wrong))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavingConfig(_Checked):
+    """What a prediction leaves behind, and where."""
+
+    save: bool = setting(True, "write the pictures and videos with their boxes; in Python only where it is given")
+    save_txt: bool = setting(False, "write a .txt for each picture: class, then centre, width and height in 0..1")
+    save_conf: bool = setting(False, "add the confidence to each row of these")
+    save_crop: bool = setting(False, "write what is in each box as a picture of its own, a folder for each class")
+    save_json: bool = setting(False, "write predictions.json, with the boxes of all pictures")
+    line_width: int | None = setting(
+        None, "width of the drawn lines, pixels; auto: by the picture's size", low=1, words={"auto": None}
+    )
+    show_labels: bool = setting(True, "write the class beside each drawn box")
+    show_conf: bool = setting(True, "write the confidence beside it")
+    project: str = _like(OutputConfig, "project", default="runs/predict", help="folder of the predictions")
+    name: str = _like(OutputConfig, "name", help="folder of this one inside project; empty: predict, predict2, ...")
+    exist_ok: bool = _like(OutputConfig, "exist_ok")
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to write."""
+        return self.save or self.save_txt or self.save_crop or self.save_json
+
+    def idle(self) -> dict[str, str]:
+        """Settings that change nothing beside the others, each with what they need."""
+        lacking = {} if self.save else dict.fromkeys(("line_width", "show_labels", "show_conf"), "save=true")
+        lacking |= {} if self.save_txt else {"save_conf": "save_txt=true"}
+        return lacking | ({} if self.writes else dict.fromkeys(("project", "name", "exist_ok"), "save=true"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictConfig(_Checked):
+    """Settings of one prediction."""
+
+    model: str = setting("", "the checkpoint to detect with, for example runs/train/run/weights/best.pt")
+    source: str = setting(
+        "",
+        "a picture, a video, a folder, a pattern such as 'pics/*.jpg', a .txt of paths, an address, or the number of a camera",
+    )
+    conf: float = _like(ScoringConfig, "conf", default=0.25)
+    iou: float = _like(ScoringConfig, "iou")
+    max_det: int = _like(ScoringConfig, "max_det", help="detections kept per picture, the surest")
+    nms: bool | None = _like(ScoringConfig, "nms")
+    agnostic: bool = setting(False, "of two boxes that overlap, drop the weaker even if it is of another class")
+    classes: str = _like(
+        SamplingConfig, "classes", help="find these alone, by number or name, for example 0,2 or cat,dog; empty: all"
+    )
+    imgsz: ImageSize = _like(ValConfig, "imgsz")
+    batch: int = _like(TrainConfig, "batch", default=1, words={}, help="pictures per forward pass, at the most")
+    device: str = _like(ValConfig, "device")
+    half: bool = setting(False, "compute in float16; CUDA only")
+    augment: bool = setting(False, "look at each picture in three sizes, one of them mirrored, and merge what is found")
+    tile: int = setting(
+        0, "side in pixels of overlapping tiles that are looked at beside the whole picture; 0: none", low=0
+    )
+    tile_overlap: float = setting(0.2, "share of a tile that its neighbour has too, at least", low=0, high=0.9)
+    vid_stride: int = setting(1, "look at every so many frames of a video", low=1)
+    format: str = setting("text", "json: a line of JSON for each picture, for scripts", choices=("text", "json"))
+    saving: SavingConfig = group(SavingConfig, "Saving")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        lacking = self.saving.idle() | ({} if self.tile else {"tile_overlap": "a tile, for example tile=640"})
+        values, leaves = self.values(), leaves_of(type(self))
+        idle = [name for name in lacking if values[name] != leaves[name].default]
+        if idle:
+            raise ConfigError("\n".join(f"{name} changes nothing without {lacking[name]}" for name in idle))
+
+
 Settings = TypeVar(
-    "Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, ExportConfig
+    "Settings",
+    TrainConfig,
+    ValConfig,
+    PlanConfig,
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    ExportConfig,
+    PredictConfig,
 )
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
@@ -517,11 +595,9 @@ NOT_YET = {
     "copy_paste": "mosaic and mixup are there",
     "compile": "models run uncompiled",
     "dropout": "the models have none",
-    "half": "files and networks compute in float32",
     "int8": "files compute in float32",
     "label_smoothing": "the assigned scores are the targets",
     "save": "last.pt and best.pt are always written",
-    "source": "there is no prediction from pictures",
 }
 INSTEAD = {
     "accumulate": "it follows from nbs and batch: round(nbs / batch) micro-batches, at least 1; set nbs",
@@ -535,6 +611,7 @@ INSTEAD = {
     "img-size": "write imgsz=640",
     "lr": "write lr0=0.01",
     "learning_rate": "write lr0=0.01",
+    "agnostic_nms": "write agnostic=true",
     "augmentations": "write albumentations=mine.yaml, or give a Compose in Python",
     "cls_pw": "write class_weights=boxes",
     "gpu": "write device=0",

@@ -67,6 +67,35 @@ def fetch(sources: Sources, home: Path, wanted: Sequence[Path], root: Path) -> N
         raise DataError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
 
 
+def fetch_file(url: str, most: int) -> Path:
+    """Fetch one file that the user named into the user's cache, anew each time, and give its path.
+
+    Args:
+        url: http, https or file.
+        most: bytes that are taken.
+
+    Raises:
+        DataError: not there, no network, no room, or larger than ``most``.
+    """
+    folder = cache_dir() / "downloads"
+    source = Source(url)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if url.startswith("file:"):
+            return _archive(source, folder)
+        path = folder / f"{_short(url)}-{source.name}"
+        with _alone(path.with_name(f"{path.name}.lock")):
+            part = _Part(source, path, most)
+            part.complete()
+            part.file.replace(path)
+            part.note.unlink(missing_ok=True)
+    except _Cut as cut:
+        raise DataError(str(cut)) from cut
+    except OSError as error:
+        raise DataError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
 def by_hand(sources: Sources, home: Path, wanted: Sequence[Path], root: Path) -> str:
     """What to fetch and where to put it, for people without a network."""
     places = "\n  ".join(str(home / path.relative_to(root)) for path in wanted if path.is_relative_to(root))
@@ -166,8 +195,9 @@ _NETWORK = (_Cut, urllib.error.URLError, http.client.HTTPException, ConnectionEr
 class _Part:
     """A file that is on its way: what came of it, and which version of the server's file that is of."""
 
-    def __init__(self, source: Source, path: Path) -> None:
+    def __init__(self, source: Source, path: Path, most: int = MOST_BYTES) -> None:
         self.source = source
+        self.most = most
         self.file = path.with_name(f"{path.name}.part")
         self.note = path.with_name(f"{path.name}.json")
 
@@ -231,7 +261,7 @@ class _Part:
             start, total = 0, int(answer.headers.get("Content-Length") or 0)
         self._mind(total, start)
         self._note(answer.headers)
-        limit = self.source.bytes or total or MOST_BYTES
+        limit = self.source.bytes or total or self.most
         with self.file.open("ab" if start else "wb") as file, _bar(self.source.name, start, total) as bar:
             while chunk := answer.read(_CHUNK):
                 start += len(chunk)
@@ -249,12 +279,17 @@ class _Part:
             raise DataError(
                 f"{self.source.url}: the server's file has {total} bytes and the description says {expected}"
             )
-        if total > MOST_BYTES and not expected:
+        if total > self.most and not expected:
             raise DataError(
-                f"{self.source.url}: {total / 1e9:.0f} GB, more than the {MOST_BYTES >> 30} GiB that are taken without being "
-                f"announced; write bytes: {total} to its download in the description"
+                f"{self.source.url}: {total / 1e9:.0f} GB, more than the {self.most >> 30} GiB that are taken without being "
+                f"announced; {self._remedy(total)}"
             )
         space_for(self.file.parent, total - start)
+
+    def _remedy(self, total: int) -> str:
+        if self.most == MOST_BYTES:
+            return f"write bytes: {total} to its download in the description"
+        return "fetch it yourself and give its path"
 
     def _note(self, headers: Any) -> None:
         tag = headers.get("ETag", "")

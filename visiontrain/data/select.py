@@ -61,11 +61,11 @@ def select(index: Index, root: Path, fraction: float = 1.0, classes: str = "", s
     return replace(chosen, told=tuple(told), fingerprint=hashlib.sha256(choice.encode()).hexdigest()[:32])
 
 
-def class_numbers(classes: str, names: Sequence[str]) -> tuple[int, ...]:
+def class_numbers(classes: str, names: Sequence[str], of: str = "data") -> tuple[int, ...]:
     """The numbers of classes given by number or name, () for all; a word of digits is a number, whatever the names are.
 
     Raises:
-        ConfigError: the data have no such class.
+        ConfigError: the data, or what ``of`` says, have no such class.
     """
     found = set()
     if classes.strip() == "all":
@@ -80,7 +80,7 @@ def class_numbers(classes: str, names: Sequence[str]) -> tuple[int, ...]:
             hint = f"; did you mean {near[0]}?" if near else ""
             known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             raise ConfigError(
-                f"{word!r} is no class of the data: numbers 0 to {len(names) - 1} or names ({known}){hint}"
+                f"{word!r} is no class of the {of}: numbers 0 to {len(names) - 1} or names ({known}){hint}"
             )
     return tuple(sorted(found))
 

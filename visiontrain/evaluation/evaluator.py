@@ -23,8 +23,7 @@ from visiontrain.evaluation.curves import Confidence, Errors, confusion, judged,
 from visiontrain.evaluation.objects import Objects
 from visiontrain.evaluation.scoring import AREAS, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
-from visiontrain.prediction.decode import select
-from visiontrain.prediction.nms import Detections, as_they_are, non_max_suppression
+from visiontrain.prediction.postprocess import choose, in_original_pixels
 from visiontrain.record.events import Curves
 
 
@@ -201,12 +200,11 @@ def _detect(
             "give the data set that the model was trained on"
         )
     with run.stage("postprocess"):
-        if getattr(output, "end_to_end", False):
-            candidates = select(output.boxes, output.scores, scoring.conf, max_candidates=scoring.max_det)
-            return _Found(_in_original_pixels(as_they_are(candidates), batch.samples), 0, candidates.non_finite)
-        candidates = select(output.boxes, output.scores, scoring.conf)
-        detections = non_max_suppression(candidates, iou=scoring.iou, max_det=scoring.max_det)
-        return _Found(_in_original_pixels(detections, batch.samples), candidates.capped, candidates.non_finite)
+        chosen = choose(output, conf=scoring.conf, iou=scoring.iou, max_det=scoring.max_det)
+        columns = in_original_pixels(chosen.detections, batch.samples)
+        position = np.repeat([sample.position for sample in batch.samples], columns.counts)
+        objects = Objects(position, columns.boxes, columns.classes, columns.scores)
+        return _Found(objects, chosen.capped, chosen.non_finite)
 
 
 def _smaller(at_once: int, piece: Batch, failure: NoRoom) -> int:
@@ -296,21 +294,6 @@ def _wait_for(device: torch.device) -> None:
     """Let the accelerator finish, so that its time is charged to the right stage; the next stage would wait anyway."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _in_original_pixels(detections: Sequence[Detections], samples: Sequence[Sample]) -> Objects:
-    """Undo the letterbox of each detection and clip it to its picture; one transfer for the batch."""
-    counts = [len(d) for d in detections]
-    boxes, scores, classes = (
-        torch.cat([getattr(d, name) for d in detections]).cpu().numpy() for name in ("boxes", "scores", "classes")
-    )
-    position, scale, pad, size = (
-        np.repeat(np.array(column), counts, axis=0)
-        for column in zip(*((s.position, s.scale, s.pad, s.original[::-1]) for s in samples), strict=True)
-    )
-    points = (boxes.astype(np.float64).reshape(-1, 2, 2) - pad[:, None]) / scale[:, None]
-    points = points.clip(0, size[:, None])
-    return Objects(position, points.reshape(-1, 4), classes, scores.astype(np.float64))
 
 
 def _truth(index: Labels, samples: Sequence[Sample]) -> tuple[Objects, Objects]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -27,7 +27,9 @@ class Detections:
         return len(self.scores)
 
 
-def non_max_suppression(candidates: Candidates, *, iou: float, max_det: int) -> list[Detections]:
+def non_max_suppression(
+    candidates: Candidates, *, iou: float, max_det: int, agnostic: bool = False
+) -> list[Detections]:
     """Suppress boxes that overlap a better one of their class by more than ``iou``; the best ``max_det`` per image stay.
 
     Whether a box stays depends on better boxes alone. So the best few hundred are looked at first, and more only
@@ -37,11 +39,13 @@ def non_max_suppression(candidates: Candidates, *, iou: float, max_det: int) -> 
         candidates: from ``select``: image after image, best score first.
         iou: overlap above which the lower score goes.
         max_det: per image, over all classes; images with that many survivors have exactly that many.
+        agnostic: whatever their classes.
 
     Returns:
         One per image, best score first.
     """
-    kept = _survivors(candidates, iou, max_det)
+    alike = replace(candidates, classes=torch.zeros_like(candidates.classes)) if agnostic else candidates
+    kept = _survivors(alike, iou, max_det)
     rows = torch.cat(kept) if kept else candidates.classes[:0]
     sizes = [len(k) for k in kept]
     parts = (t[rows].split(sizes) for t in (candidates.boxes, candidates.scores, candidates.classes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -38,11 +39,22 @@ def draw_pictures(pictures: Pictures) -> np.ndarray:
 
 
 def draw_boxes(
-    image: np.ndarray, boxes: np.ndarray, classes: np.ndarray, scores: np.ndarray | None, names: tuple[str, ...]
+    image: np.ndarray,
+    boxes: np.ndarray,
+    classes: np.ndarray,
+    scores: np.ndarray | None,
+    names: Sequence[str],
+    *,
+    line: int | None = None,
+    labels: bool = True,
+    confidences: bool = True,
 ) -> np.ndarray:
-    """A copy of ``image`` (H, W, 3) uint8 RGB with ``boxes`` (N, 4) xyxy pixels; the surest boxes are drawn on top."""
+    """A copy of ``image`` (H, W, 3) uint8 RGB with ``boxes`` (N, 4) xyxy pixels; the surest boxes are drawn on top.
+
+    ``line`` is the width of the lines, None: by the picture's size; ``labels`` and ``confidences`` say what is written.
+    """
     drawn = np.ascontiguousarray(image).copy()
-    line = max(1, round(math.hypot(*image.shape[:2]) / 330))
+    line = line or max(1, round(math.hypot(*image.shape[:2]) / 330))
     size = float(np.clip(math.hypot(*image.shape[:2]) / 66, 9, 24))
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.argsort(-areas if scores is None else scores, kind="stable")  # small ones, or sure ones, on top
@@ -50,8 +62,10 @@ def draw_boxes(
         x1, y1, x2, y2 = (round(float(v)) for v in boxes[index])
         cv2.rectangle(drawn, (x1, y1), (x2, y2), class_colour(int(classes[index])), line, cv2.LINE_AA)
     for index in order:
-        score = "" if scores is None else f" {scores[index]:.2f}"
-        _draw_label(drawn, boxes[index], names[int(classes[index])] + score, int(classes[index]), size, line)
+        words = [names[int(classes[index])]] if labels else []
+        words += [f"{scores[index]:.2f}"] if scores is not None and confidences else []
+        if words:
+            _draw_label(drawn, boxes[index], " ".join(words), int(classes[index]), size, line)
     return drawn
 
 
