@@ -25,7 +25,15 @@ from visiontrain.training.run import taken_up, train
 
 @pytest.fixture
 def settings(short_run, narrow):
-    return {**short_run, "epochs": 2, "warmup_epochs": 1, "close_mosaic": 1, "optimizer": "SGD", "lr0": 0.01, "val": True}
+    return {
+        **short_run,
+        "epochs": 2,
+        "warmup_epochs": 1,
+        "close_mosaic": 1,
+        "optimizer": "SGD",
+        "lr0": 0.01,
+        "val": True,
+    }
 
 
 def go(values, *callbacks):
@@ -64,7 +72,10 @@ def test_a_finished_run_goes_on_with_the_schedule_of_its_new_total_and_does_so_t
     folder, told = go(settings).folder, []
     before = rows(folder)
     for planned in (3, 5):
-        go({"resume": last_of(folder), "epochs": f"+{planned - read_checkpoint(last_of(folder))['state']['epoch']}"}, told.append)
+        go(
+            {"resume": last_of(folder), "epochs": f"+{planned - read_checkpoint(last_of(folder))['state']['epoch']}"},
+            told.append,
+        )
         record = json.loads((folder / "run.json").read_text())
         assert record["outcome"] == "finished" and record["reason"] == f"all {planned} epochs"
         assert record["computed"]["images_planned"] == planned * 13
@@ -131,7 +142,10 @@ def test_a_run_that_stopped_early_has_its_patience_anew(settings, monkeypatch):
     monkeypatch.setattr(recipe, "score", planted)
     settings |= {"epochs": 3, "patience": 1}
     result = go(settings)  # 0.5, 0.4 and best.pt once more
-    assert result.outcome == "stopped early" and read_checkpoint(result.folder / "weights" / "last.pt")["state"]["epoch"] == 2
+    assert (
+        result.outcome == "stopped early"
+        and read_checkpoint(result.folder / "weights" / "last.pt")["state"]["epoch"] == 2
+    )
     result = go({"resume": last_of(result.folder), "epochs": "+3"})
     state = read_checkpoint(last_of(result.folder))["state"]
     assert (result.outcome, state["epoch"], state["best_epoch"]) == ("stopped early", 4, 3)
