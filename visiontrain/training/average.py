@@ -21,7 +21,7 @@ def keep_top(job: Job, metrics: dict[str, float]) -> None:
         return
     ranked = sorted([*state.top, [epoch, metrics[judging.fitness]]], key=lambda kept: -kept[1])
     state.top = ranked[: judging.average_best]
-    if job.ranks.main and epoch in dict(state.top):
+    if job.ranks.main and any(kept == epoch for kept, _ in state.top):
         path = _path(job, epoch)
         path.parent.mkdir(exist_ok=True)
         save_model(path, state.ema.model, job.about, metrics, epoch)
