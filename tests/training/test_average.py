@@ -101,7 +101,7 @@ def test_whole_numbers_are_those_of_the_best(settings, planted, tmp_path):
     content = torch.load(folder / "weights" / "best.pt", weights_only=True)
     for number, path in enumerate(paths := [tmp_path / "one.pt", tmp_path / "two.pt"]):
         shifted = {
-            n: t + number if t.is_floating_point() else t * 0 + 7 + number for n, t in content["weights"].items()
+            n: t + number if t.is_floating_point() else t * 0 + 7 + 2 * number for n, t in content["weights"].items()
         }
         torch.save({**content, "weights": shifted}, path)
     mean = mean_of(paths).state_dict()

@@ -43,14 +43,19 @@ def validations(folder):
         return [(int(row["epoch"]), int(row["updates_applied"])) for row in csv.DictReader(file)]
 
 
-def planted(monkeypatch, **series):
-    """The scores that the validations of a run find, one after the other; the last ones again where they end."""
+def planted(monkeypatch, ends=False, **series):
+    """The scores that the validations of a run find, one after the other; then the last ones again, or with ``ends`` a crash."""
     score, seen = recipe.score, []
 
     def found(*args):
         result = score(*args)
         seen.append(result)
-        result.metrics.update({name: values[min(len(seen), len(values)) - 1] for name, values in series.items()})
+        result.metrics.update(
+            {
+                name: values[len(seen) - 1 if ends else min(len(seen), len(values)) - 1]
+                for name, values in series.items()
+            }
+        )
         return result
 
     monkeypatch.setattr(recipe, "score", found)
@@ -86,6 +91,16 @@ def test_a_run_stopped_inside_such_a_validation_makes_up_for_it_and_none_stands_
         go(settings, stop)
     result = go({"resume": "true", "project": settings["project"]})
     assert validations(result.folder) == [(1, 1), (1, 2), (1, 3), (2, 5), (2, 6), (2, 7)]
+
+
+def test_rows_past_the_checkpoint_are_cut(settings, monkeypatch):
+    """Killed in the validation at the end of the first epoch, with a checkpoint that is as old as the best one: update 1."""
+    settings |= {"val_updates": 1}
+    with monkeypatch.context() as patch, pytest.raises(IndexError):
+        planted(patch, ap=[0.9, 0.1, 0.1], ends=True)
+        go(settings)
+    folder = go({"resume": "true", "project": settings["project"]}).folder
+    assert validations(folder) == [(1, 1), (1, 2), (1, 3), (2, 5), (2, 6), (2, 7)]
 
 
 def test_last_pt_is_written_every_so_many_updates(settings):
