@@ -154,6 +154,8 @@ def test_without_validation_there_is_nothing_to_time_or_choose():
     }.items():
         with pytest.raises(ConfigError, match=f"{name}=.*val=false validates the last epoch alone"):
             build(TrainConfig, {"data": "d", "val": False, name: value})
+    written = build(TrainConfig, {"data": "d", "val": False}).leaves()
+    assert not build(TrainConfig, written).val  # as cfg=args.yaml and resume do: all settings are given
     with pytest.raises(ConfigError, match="best_after=3: must be below epochs=3"):
         build(TrainConfig, {"data": "d", "epochs": 3, "best_after": 3})
 

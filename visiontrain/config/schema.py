@@ -356,10 +356,9 @@ class TrainConfig(_Checked):
     def __post_init__(self) -> None:
         _Checked.__post_init__(self)
         judging = self.judging
-        idle = [] if self.val else [name for name in leaves_of(JudgingConfig) if name in self.given]
-        found = [
-            f"{n}={getattr(judging, n)}: val=false validates the last epoch alone; leave out one of them" for n in idle
-        ]
+        asked = {name: getattr(judging, name) for name in leaves_of(JudgingConfig)}
+        idle = {} if self.val else {n: v for n, v in asked.items() if v != leaves_of(JudgingConfig)[n].default}
+        found = [f"{n}={v}: val=false validates the last epoch alone; leave out one of them" for n, v in idle.items()]
         if isinstance(self.epochs, More) and not self.resume:
             found.append(
                 f"epochs={self.epochs}: adds epochs to a run that is there; give it too, resume=RUN/weights/last.pt, or "

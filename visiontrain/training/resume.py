@@ -66,7 +66,7 @@ class Resumed:
     @property
     def planned(self) -> int:
         """Epochs of the run as it was planned so far."""
-        return int(self.content["plan"]["epochs"])
+        return int(self.content["settings"]["epochs"])
 
     @property
     def extended(self) -> bool:
