@@ -115,8 +115,9 @@ class YOLO:
         return f"YOLO({self.model!r})"
 
     def train(self, *, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
-        """Train; afterwards this object stands for the best checkpoint of the run. See ``train``."""
-        run = train(callbacks=callbacks, **{"model": self.model, **settings})
+        """Train; afterwards this object stands for the best checkpoint of the run. With resume its model does not matter. See ``train``."""
+        model = {} if settings.get("resume") else {"model": self.model}
+        run = train(callbacks=callbacks, **{**model, **settings})
         if run.best.is_file():
             self.model = str(run.best)
         return run
