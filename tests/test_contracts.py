@@ -20,6 +20,7 @@ from visiontrain.cli import main
 from visiontrain.config.schema import TrainConfig, build
 from visiontrain.training.run import train
 
+JUDGED = {"val_updates": 1, "average_best": 2}  # so that there is all that can be
 NAMES = {bool: "bool", int: "int", float: "float", str: "str", list: "list", type(None): "null"}
 
 
@@ -81,7 +82,7 @@ def run(tmp_path_factory):
     settings = {"data": str(root / "data.yaml"), "project": str(root / "runs"), "device": "cpu", "workers": 0}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine more threads wait for each other at every tiny layer
-    yield train(build(TrainConfig, {**settings, "epochs": 2, "batch": 2, "nbs": 4, "imgsz": 64})).folder
+    yield train(build(TrainConfig, {**settings, "epochs": 2, "batch": 2, "nbs": 4, "imgsz": 64, **JUDGED})).folder
     torch.set_num_threads(threads)
 
 
@@ -151,6 +152,14 @@ def test_metrics_csv(run, contracts):
     assert list(rows[0]) == list(table)
     read = [{key: number(text) for key, text in row.items()} for row in rows]
     assert [differences(row, table) for row in read] == [[], []]
+
+
+def test_validations_csv(run, contracts):
+    with (run / "validations.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    table = documented(contracts, "validations.csv")
+    assert rows and list(rows[0]) == list(table)
+    assert [differences({key: number(text) for key, text in row.items()}, table) for row in rows] == [[]] * len(rows)
 
 
 def test_the_answer_of_compare(run, contracts, capsys):

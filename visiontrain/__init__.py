@@ -19,6 +19,7 @@ _HOMES = {
     "check": "visiontrain.api",
     "convert": "visiontrain.api",
     "compare": "visiontrain.api",
+    "export": "visiontrain.api",
     "TrainConfig": "visiontrain.config.schema",
     "VisionTrainError": "visiontrain.errors",
 }
@@ -30,6 +31,7 @@ __all__ = [
     "check",
     "compare",
     "convert",
+    "export",
     "plan",
     "predict",
     "train",
@@ -37,7 +39,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from visiontrain.api import YOLO, check, compare, convert, plan, predict, train, val
+    from visiontrain.api import YOLO, check, compare, convert, export, plan, predict, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
 

@@ -1,4 +1,4 @@
-"""Train, validate, predict, plan, check, convert and compare from Python, with the command line's names as keywords, checked the same way."""
+"""Train, validate, predict, plan, check, convert, export and compare from Python, with the command line's names as keywords, checked the same way."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     PlanConfig,
     PredictConfig,
     TrainConfig,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what i
     from visiontrain.data.convert import Conversion
     from visiontrain.data.description import Description
     from visiontrain.evaluation.evaluator import Evaluation
+    from visiontrain.exporters.export import ExportedFile
     from visiontrain.models.convert import ConvertedWeights
     from visiontrain.prediction.results import Results
     from visiontrain.prediction.run import Loaded
@@ -100,11 +102,11 @@ class YOLO:
     """A detector by name or checkpoint, for notebooks: ``YOLO("yolov8n").train(data="shapes", epochs=20)``.
 
     Args:
-        model: a family and size such as ``yolov8n``, or the path of a checkpoint.
+        model: a family and size such as ``yolov8n``, the path of a checkpoint, or of an exported file, to score or predict with.
     """
 
-    def __init__(self, model: str | Path = "yolov8n") -> None:
-        self.model = str(model)
+    def __init__(self, model: str | os.PathLike[str] = "yolov8n") -> None:
+        self.model = os.fspath(model)
         self._loaded: tuple[tuple[str, int], Loaded] | None = (
             None  # of the last prediction, with path and time of the file
         )
@@ -113,8 +115,9 @@ class YOLO:
         return f"YOLO({self.model!r})"
 
     def train(self, *, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
-        """Train; afterwards this object stands for the best checkpoint of the run. See ``train``."""
-        run = train(callbacks=callbacks, **{"model": self.model, **settings})
+        """Train; afterwards this object stands for the best checkpoint of the run. With resume its model does not matter. See ``train``."""
+        model = {} if settings.get("resume") else {"model": self.model}
+        run = train(callbacks=callbacks, **{**model, **settings})
         if run.best.is_file():
             self.model = str(run.best)
         return run
@@ -122,6 +125,10 @@ class YOLO:
     def val(self, **settings: Any) -> Evaluation:
         """Score the checkpoint. See ``val``."""
         return val(**{"model": self.model, **settings})
+
+    def export(self, **settings: Any) -> ExportedFile:
+        """Write the checkpoint in another format; ``YOLO(model.export())`` is the file. See ``export``."""
+        return export(**{"model": self.model, **settings})
 
     @overload
     def predict(self, source: Any = "", *, stream: Literal[False] = False, **settings: Any) -> list[Results]: ...
@@ -234,6 +241,20 @@ def convert(**settings: Any) -> Conversion | ConvertedWeights:
         WeightsError: the checkpoint cannot be read.
     """
     return run_convert(parse_keywords(ConvertConfig, settings))
+
+
+def export(**settings: Any) -> ExportedFile:
+    """Write a checkpoint as ONNX, TorchScript or OpenVINO, and compare the file with it on pictures.
+
+    Args:
+        settings: as on the command line (``visiontrain help export``).
+
+    Raises:
+        ConfigError: the file is there already, cannot be written, or needs a package that is not installed.
+        WeightsError: the checkpoint cannot be read.
+        ExportError: the file does not find what the checkpoint finds; it is removed.
+    """
+    return run_export(parse_keywords(ExportConfig, settings))
 
 
 def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
@@ -353,6 +374,14 @@ def run_convert(config: ConvertConfig) -> Conversion | ConvertedWeights:
     from visiontrain.models.convert import convert_weights
 
     return convert_weights(Path(config.weights).expanduser(), out)
+
+
+def run_export(config: ExportConfig) -> ExportedFile:
+    """Export with settings that are checked already."""
+    before_torch()
+    from visiontrain.exporters.export import export as export_model
+
+    return export_model(config)
 
 
 def _convert_data(config: ConvertConfig, out: Path) -> Conversion:

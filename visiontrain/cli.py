@@ -15,6 +15,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     PlanConfig,
     PredictConfig,
     TrainConfig,
@@ -155,6 +156,14 @@ def _convert(words: list[str]) -> int:
     return 0
 
 
+def _export(words: list[str]) -> int:
+    config = parse_words(ExportConfig, words)
+    from visiontrain import api
+
+    print("\n".join(api.run_export(config).sentences()))
+    return 0
+
+
 def _compare(words: list[str]) -> int:
     config = parse_words(CompareConfig, words)
     from visiontrain import api
@@ -176,5 +185,6 @@ _ACTIONS: dict[str, Callable[[list[str]], int]] = {
     "plan": _plan,
     "check": _check,
     "convert": _convert,
+    "export": _export,
     "compare": _compare,
 }

@@ -28,6 +28,10 @@ class WeightsError(VisionTrainError, ValueError):
     exit_code = 4
 
 
+class ExportError(VisionTrainError, RuntimeError):
+    """An exported file could not be made, or does not find what its checkpoint finds."""
+
+
 class OutOfMemory(VisionTrainError, RuntimeError):
     """The work does not fit, and nothing smaller is left to try; ``largest`` are the images of the failed micro-batch."""
 

@@ -15,6 +15,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     PlanConfig,
     PredictConfig,
     TrainConfig,
@@ -24,7 +25,7 @@ from visiontrain.config.schema import (
 from visiontrain.config.values import leaves_of, written
 from visiontrain.errors import ConfigError
 
-SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, PredictConfig]
+SETTINGS = [TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, ExportConfig, PredictConfig]
 
 
 def test_leaves_are_flat_and_build_is_the_inverse():

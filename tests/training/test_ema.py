@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import copy
+import json
 
+import pytest
 import torch
 from torch import nn
 
+from visiontrain.config.schema import TrainConfig, build
 from visiontrain.training.ema import EMA
+from visiontrain.training.run import train
 
 torch.set_num_threads(1)
 
@@ -78,3 +82,22 @@ def test_a_state_loaded_after_inference_mode_is_updated():
     ema.model.load_state_dict(stored)
     ema.update(moved(net), 0.5)
     assert all(v.isfinite().all() for v in ema.model.state_dict().values())
+
+
+def test_it_moves_once_with_each_update_and_not_with_micro_batches(short_run, narrow, monkeypatch):
+    """EMA-04: 13 images in micro-batches of 2, four in a window."""
+    moves, update = [], EMA.update
+    monkeypatch.setattr(EMA, "update", lambda self, model, decay: moves.append(decay) or update(self, model, decay))
+    folder = train(build(TrainConfig, {**short_run, "nbs": 8})).folder
+    measured = json.loads((folder / "run.json").read_text())["measured"]
+    assert (len(moves), measured["updates_applied"], measured["micro_batches"]) == (2, 2, 7)
+
+
+def test_tensors_are_matched_in_order_whatever_a_wrapper_calls_them_and_none_may_be_missing():
+    """EMA-05: a compiled module puts a word before every name."""
+    net = model()
+    ema = EMA(net)
+    ema.update(nn.ModuleDict({"_orig_mod": moved(net)}), 0.0)
+    torch.testing.assert_close(list(ema.model.state_dict().values()), list(net.state_dict().values()))
+    with pytest.raises(ValueError, match="shorter"):
+        ema.update(next(net.children()), 0.5)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from visiontrain.checks.data import DataReport, examine
+from visiontrain.checks.export import export_rows
 from visiontrain.checks.preflight import Preflight, preflight
-from visiontrain.checks.report import as_json, data_text, plan_text, preflight_text, summary
-from visiontrain.checks.rows import Row
+from visiontrain.checks.report import as_json, data_text, export_text, plan_text, preflight_text, summary
+from visiontrain.checks.rows import FAIL, Row
 from visiontrain.config.schema import CheckConfig, TrainConfig, build
 from visiontrain.config.values import leaves_of
 from visiontrain.data.description import load_description
@@ -24,7 +25,7 @@ from visiontrain.training.setup import chosen
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why.
+    """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why. ``exports`` has a row for each format.
 
     Every rank has the same; ``main`` is the one that tells it.
     """
@@ -34,6 +35,7 @@ class CheckResult:
     not_run: str
     settings: dict[str, Any]
     main: bool = True
+    exports: Sequence[Row] = ()
 
     @property
     def findings(self) -> list[Finding]:
@@ -50,11 +52,12 @@ class CheckResult:
         """3 for faults in the data, else 1 for a failed row of the preflight, else 0."""
         if self.data.faults:
             return DataError.exit_code
-        return 1 if self.preflight and self.preflight.failed else 0
+        failed = self.preflight.failed if self.preflight else []
+        return 1 if failed or any(row.verdict == FAIL for row in self.exports) else 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for one line of JSON (docs/contracts.md)."""
-        return as_json(self.data, self.preflight, self.not_run, self.settings)
+        return as_json(self.data, self.preflight, self.not_run, self.settings, self.exports)
 
 
 def run_check(config: CheckConfig, tell: Callable[[str], None] = print) -> CheckResult:
@@ -79,10 +82,13 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
     report = ranks.first(lambda: _examine(config))
     tell(data_text(report))
     not_run = "preflight=false" if not config.preflight else unusable(report)
-    if not_run:
-        tell(summary(report, None, not_run))
-        return CheckResult(report, None, not_run, config.leaves(), ranks.main)
     settings = training(config)
+    exports = [] if unusable(report) else ranks.first(lambda: _exports(config, settings, report, ranks.size))
+    if exports:
+        tell(export_text(exports))
+    if not_run:
+        tell(summary(report, None, not_run, exports))
+        return CheckResult(report, None, not_run, config.leaves(), ranks.main, exports)
     train, val = (chosen(settings, index_of(report.scans[split]), report.description) for split in ("train", "val"))
     with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
         found = preflight(
@@ -94,8 +100,13 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
             ranks,
         )
     tell(preflight_text(found))
-    tell(summary(report, found, ""))
-    return CheckResult(report, found, "", config.leaves(), ranks.main)
+    tell(summary(report, found, "", exports))
+    return CheckResult(report, found, "", config.leaves(), ranks.main, exports)
+
+
+def _exports(config: CheckConfig, settings: TrainConfig, report: DataReport, ranks: int) -> list[Row]:
+    names = chosen(settings, index_of(report.scans["train"]), report.description).names
+    return export_rows(config.export, settings, names, ranks)
 
 
 def _silent(text: str) -> None:

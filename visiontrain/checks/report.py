@@ -13,7 +13,7 @@ from typing import Any
 from visiontrain.checks.data import DataReport
 from visiontrain.checks.kinds import KINDS
 from visiontrain.checks.preflight import PHASE, Preflight
-from visiontrain.checks.rows import FAIL, NOTE, PASS, duration
+from visiontrain.checks.rows import FAIL, NOTE, PASS, Row, duration
 from visiontrain.data.labels import Finding
 from visiontrain.training.plan import counted
 
@@ -59,35 +59,47 @@ def plan_text(plan: Sequence[str]) -> str:
 
 def preflight_text(found: Preflight) -> str:
     """The rows as a table, and what an epoch will take."""
-    width = _width()
-    names, values = (max(len(getattr(row, field)) for row in found.rows) for field in ("name", "value"))
-    lines = [
-        "",
-        f"Preflight: {counted(found.epoch.windows + 1, 'window')} run and thrown away, {duration(found.seconds)} in all",
-    ]
-    for row in found.rows:
+    head = (
+        f"Preflight: {counted(found.epoch.windows + 1, 'window')} run and thrown away, {duration(found.seconds)} in all"
+    )
+    return "\n".join(["", head, *_table(found.rows), "", *_wrapped(found.epoch.sentence(), _width(), "", "")])
+
+
+def export_text(rows: Sequence[Row]) -> str:
+    """The rows of the exports as a table."""
+    return "\n".join(["", "Export: the model as training begins it, written to the cache and removed", *_table(rows)])
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    width, lines = _width(), []
+    names, values = (max(len(getattr(row, field)) for row in rows) for field in ("name", "value"))
+    for row in rows:
         head = f"  {_MARK[row.verdict]}  {row.name:<{names}}  {row.value:>{values}}  "
         lines += _wrapped(row.meaning, width, head, " " * len(head))
         if row.remedy:
             lines += _wrapped(f"-> {row.remedy}", width, " " * len(head), " " * (len(head) + 3))
-    return "\n".join([*lines, "", *_wrapped(found.epoch.sentence(), width, "", "")])
+    return lines
 
 
-def summary(report: DataReport, found: Preflight | None, not_run: str) -> str:
+def summary(report: DataReport, found: Preflight | None, not_run: str, exports: Sequence[Row] = ()) -> str:
     """The last line: what it all comes to."""
     tried = f"the preflight was not run ({not_run})" if not found else f"{counted(len(found.failed), 'failed check')}"
-    return f"\n{counted(len(report.faults), 'fault')} in the data, {tried}."
+    failed = sum(row.verdict == FAIL for row in exports)
+    exported = f", {failed} of {counted(len(exports), 'export')} failed" if exports else ""
+    return f"\n{counted(len(report.faults), 'fault')} in the data, {tried}{exported}."
 
 
 _MARK = {PASS: "pass ", FAIL: "FAIL ", NOTE: "note "}
 
 
-def as_json(report: DataReport, found: Preflight | None, not_run: str, settings: dict[str, Any]) -> dict[str, Any]:
+def as_json(
+    report: DataReport, found: Preflight | None, not_run: str, settings: dict[str, Any], exports: Sequence[Row] = ()
+) -> dict[str, Any]:
     """Everything, as docs/contracts.md describes it."""
     return {
         "schema_version": SCHEMA_VERSION,
         "phase": PHASE,
-        "passed": not report.faults and not (found and found.failed),
+        "passed": not (report.faults or (found and found.failed) or any(row.verdict == FAIL for row in exports)),
         "settings": settings,
         "data": {
             "file": str(report.description.file),
@@ -109,6 +121,7 @@ def as_json(report: DataReport, found: Preflight | None, not_run: str, settings:
         "not_run": not_run,
         "plan": list(found.plan) if found else [],
         "preflight": [asdict(row) for row in found.rows] if found else [],
+        "exports": [asdict(row) for row in exports],
         "epoch": {"how": "computed from measured windows", **asdict(found.epoch)} if found else None,
     }
 

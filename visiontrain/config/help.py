@@ -10,6 +10,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     PlanConfig,
     PredictConfig,
     TrainConfig,
@@ -32,6 +33,11 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
         PredictConfig,
         "find objects in pictures and videos",
         "visiontrain predict model=runs/train/run/weights/best.pt source=pictures",
+    ),
+    "export": (
+        ExportConfig,
+        "write a checkpoint as ONNX, TorchScript or OpenVINO, compared with it",
+        "visiontrain export model=runs/train/run/weights/best.pt format=onnx",
     ),
     "plan": (PlanConfig, "print the arithmetic of windows and updates", "visiontrain plan batch=8 images=118287"),
     "check": (

@@ -14,6 +14,7 @@ from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
     ConvertConfig,
+    ExportConfig,
     PredictConfig,
     Settings,
     TrainConfig,
@@ -139,18 +140,14 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
     if settings is CheckConfig and not (good.get("data") or {"data", "cfg"} & tried):
         return [f"data is missing: which pictures? For example {prefix}data=my.yaml"]
     if settings is ValConfig and (good.get("predictions") or "predictions" in tried):
-        idle = [
-            f"{name} changes nothing where predictions are scored; leave it out" for name in _OF_A_MODEL if name in good
-        ]
-        return (
-            idle
-            if good.get("data") or {"data", "cfg"} & tried
-            else [
-                *idle,
-                f"data is missing: what are these predictions of? For example {prefix}predictions=found.json data=my.yaml",
-            ]
-        )
-    if settings is ValConfig and not good.get("model") and not {"model", "cfg"} & tried:
+        useless = [name for name in _OF_A_MODEL if name in good]
+        told = [f"{name} changes nothing where predictions are scored; leave it out" for name in useless]
+        if not (good.get("data") or {"data", "cfg"} & tried):
+            told.append(
+                f"data is missing: predictions of what? For example {prefix}predictions=found.json data=my.yaml"
+            )
+        return told
+    if settings in (ValConfig, ExportConfig) and not good.get("model") and not {"model", "cfg"} & tried:
         return [f"model is missing: which checkpoint? For example {prefix}model=runs/train/run/weights/best.pt"]
     if settings is PredictConfig:
         return [

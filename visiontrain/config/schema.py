@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from visiontrain.config.image_size import STRIDE, ImageSize
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.values import Leaf, group, leaves_of, problem, read, setting, written
+from visiontrain.config.sizes import EXPORTED
+from visiontrain.config.values import Leaf, More, group, leaves_of, problem, read, setting, written
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
 
@@ -61,6 +62,11 @@ def _weights_problem(value: str) -> str:
 
 def _save_period_problem(value: int) -> str:
     return "" if value >= 1 or value == -1 else "must be at least 1, or -1 to keep last.pt and best.pt alone"
+
+
+def _formats_problem(value: str) -> str:
+    wrong = [word for word in value.split(",") if value and word.strip() not in EXPORTED]
+    return f"has no format {wrong[0].strip()!r}; there are {', '.join(EXPORTED)}" if wrong else ""
 
 
 def _name_problem(value: str) -> str:
@@ -222,6 +228,34 @@ class OutputConfig(_Checked):
         -1, "keep a checkpoint every so many epochs; -1: last and best alone", check=_save_period_problem
     )
     save_minutes: float = setting(15.0, "write last.pt at least this often, minutes", above=0)
+    save_updates: int = setting(
+        0, "write last.pt at least every so many updates; 0: by epochs and minutes alone", low=0
+    )
+
+
+def _average_problem(value: int) -> str:
+    return "must be 0, or at least 2: one checkpoint has no average" if value == 1 else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgingConfig(_Checked):
+    """When a run is validated, and what of it becomes best.pt."""
+
+    val_period: int = setting(1, "validate after every so many epochs; the last is always validated", low=1)
+    val_updates: int = setting(0, "validate inside epochs too, every so many updates; 0: no", low=0)
+    val_minutes: float = setting(0.0, "likewise by the clock, minutes since the last validation; 0: no", low=0)
+    fitness: str = setting(
+        "ap", "what best.pt has most of, and patience waits for", choices=("ap", "ap50", "ap75", "precision", "recall")
+    )
+    best_after: int = setting(
+        0, "so many epochs at the start are not waited for by patience, and best.pt is chosen anew after them", low=0
+    )
+    average_best: int = setting(
+        0,
+        "at the end average the weights of so many best epochs, and make that best.pt if it scores higher; 0: no",
+        low=0,
+        check=_average_problem,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,7 +281,9 @@ class TrainConfig(_Checked):
     download: bool = setting(
         False, "fetch data that are not there from where their description says, into the user's cache"
     )
-    epochs: int = setting(100, "passes over the training images", low=1)
+    epochs: int = setting(
+        100, "passes over the training images; with resume also another total, or +20 on top of it", low=1, more=True
+    )
     batch: int = setting(
         16,
         "images per micro-batch, what one forward pass sees; auto: the largest divisor of nbs that fits on CUDA, 16 on the CPU",
@@ -312,15 +348,38 @@ class TrainConfig(_Checked):
         "true: go on with the newest run in project; or the path of a last.pt",
         words={"true": "true", "yes": "true", "on": "true", "1": "true", "false": "", "no": "", "off": "", "0": ""},
     )
-    patience: int = setting(100, "epochs without a better AP until training stops; 0: never", low=0)
-    val: bool = setting(True, "validate after every epoch; the last epoch is always validated")
+    patience: int = setting(100, "epochs since the best one until training stops; 0: never", low=0)
+    val: bool = setting(True, "validate while training; the last epoch is always validated")
     optim: OptimConfig = group(OptimConfig, "Optimizer")
     loss: LossConfig = group(LossConfig, "Loss")
     augment: AugmentConfig = group(AugmentConfig, "Augmentation")
     sampling: SamplingConfig = group(SamplingConfig, "Sampling")
     output: OutputConfig = group(OutputConfig, "Output")
     scoring: ScoringConfig = group(ScoringConfig, "Validation")
+    judging: JudgingConfig = group(JudgingConfig, "Best")
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        judging = self.judging
+        asked = {name: getattr(judging, name) for name in leaves_of(JudgingConfig)}
+        idle = {} if self.val else {n: v for n, v in asked.items() if v != leaves_of(JudgingConfig)[n].default}
+        found = [f"{n}={v}: val=false validates the last epoch alone; leave out one of them" for n, v in idle.items()]
+        if isinstance(self.epochs, More) and not self.resume:
+            found.append(
+                f"epochs={self.epochs}: adds epochs to a run that is there; give it too, resume=RUN/weights/last.pt, or "
+                f"write epochs={int(self.epochs)}"
+            )
+        if not self.resume and judging.best_after >= self.epochs:
+            found.append(
+                f"best_after={judging.best_after}: must be below epochs={self.epochs}, or nothing would be best"
+            )
+        if found:
+            raise ConfigError("\n".join(found))
+
+
+def _total_problem(value: int) -> str:
+    return "is a total here, without a plus" if isinstance(value, More) else ""
 
 
 def _like(owner: type, name: str, **changes: Any) -> Any:
@@ -378,7 +437,7 @@ class PlanConfig(_Checked):
     images: int = setting(0, "training images, where data is not given or not here; 0: count data", low=0)
     fraction: float = _like(SamplingConfig, "fraction")
     model: str = _like(TrainConfig, "model", help="a family and size, or a checkpoint; gradients are as large as it is")
-    epochs: int = _like(TrainConfig, "epochs")
+    epochs: int = _like(TrainConfig, "epochs", help="passes over the training images", check=_total_problem)
     batch: int = _like(TrainConfig, "batch", words={}, help="images per micro-batch, over all ranks")
     nbs: int = _like(TrainConfig, "nbs")
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
@@ -398,8 +457,11 @@ class CheckConfig(_Checked):
     data: str = _like(TrainConfig, "data")
     download: bool = _like(TrainConfig, "download")
     preflight: bool = setting(True, "try some windows of the training; false: look at the data alone")
+    export: str = setting(
+        "", "formats to try an export of the model to, for example onnx,openvino", check=_formats_problem, listed=True
+    )
     model: str = _like(TrainConfig, "model")
-    epochs: int = _like(TrainConfig, "epochs")
+    epochs: int = _like(TrainConfig, "epochs", help="passes over the training images", check=_total_problem)
     batch: int = _like(TrainConfig, "batch")
     nbs: int = _like(TrainConfig, "nbs")
     last_window: str = _like(TrainConfig, "last_window")
@@ -450,6 +512,52 @@ class ConvertConfig(_Checked):
         "link", "link: symbolic links to the pictures; copy: a folder that can be moved away", choices=("link", "copy")
     )
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportConfig(_Checked):
+    """Settings of an export."""
+
+    model: str = setting("", "the checkpoint to export, for example runs/train/run/weights/best.pt")
+    format: str = setting("onnx", "what to write", choices=tuple(EXPORTED))
+    out: str = setting("", "the new file, or OpenVINO's folder; empty: beside the checkpoint, under its name")
+    exist_ok: bool = setting(False, "replace a file that is there; else that is an error")
+    imgsz: ImageSize = _like(
+        ValConfig,
+        "imgsz",
+        help="size that val and predict take by default, or with dynamic=false the only one; 0: as trained",
+    )
+    dynamic: bool = setting(True, "takes any size and number of pictures; false: imgsz and batch alone")
+    batch: int = setting(1, "with dynamic=false, pictures that the file takes at once", low=1)
+    nms: bool = setting(False, "put NMS into the file: it gives detections (yolo26 does without it)")
+    conf: float = _like(
+        ScoringConfig, "conf", default=0.25, help="with nms=true, detections below this score are dropped"
+    )
+    iou: float = _like(
+        ScoringConfig, "iou", help="with nms=true, overlap above which the weaker box of a class is dropped"
+    )
+    max_det: int = _like(ScoringConfig, "max_det", help="detections of a picture, where the file gives detections")
+    pictures: int = setting(8, "pictures on which the file is compared with the checkpoint", low=1)
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        changed = [n for n in ("conf", "iou", "batch") if getattr(self, n) != leaves_of(type(self))[n].default]
+        wrong = [f"{n}={getattr(self, n)}: changes nothing without nms=true" for n in changed if n != "batch"]
+        wrong = [] if self.nms else wrong
+        if self.dynamic and "batch" in changed:
+            wrong.append(
+                f"batch={self.batch}: the file takes any number of pictures; leave it out, or give dynamic=false"
+            )
+        if self.format == "torchscript" and not self.dynamic:
+            wrong.append("dynamic=false: TorchScript takes any size and number of pictures; leave it out")
+        if self.format == "torchscript" and self.nms:
+            wrong.append("nms=true: plain TorchScript has no NMS; leave it out, or use format=onnx")
+        ending = EXPORTED[self.format]
+        if self.out and not self.out.endswith(ending):
+            wrong.append(f"out={self.out}: must end in {ending} for format={self.format}")
+        if wrong:
+            raise ConfigError("\n".join(wrong))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -523,7 +631,15 @@ class PredictConfig(_Checked):
 
 
 Settings = TypeVar(
-    "Settings", TrainConfig, ValConfig, PlanConfig, CheckConfig, CompareConfig, ConvertConfig, PredictConfig
+    "Settings",
+    TrainConfig,
+    ValConfig,
+    PlanConfig,
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    ExportConfig,
+    PredictConfig,
 )
 
 # Names that people bring along. Where this version cannot do the thing, it says so; it never takes a word without effect.
@@ -532,6 +648,7 @@ NOT_YET = {
     "copy_paste": "mosaic and mixup are there",
     "compile": "models run uncompiled",
     "dropout": "the models have none",
+    "int8": "files compute in float32",
     "label_smoothing": "the assigned scores are the targets",
     "save": "last.pt and best.pt are always written",
 }
@@ -554,6 +671,8 @@ INSTEAD = {
     "gpus": "write device=0",
     "hyp": "write cfg=file.yaml",
     "hsv": "write hsv_h=0.015 hsv_s=0.7 hsv_v=0.4",
+    "opset": "ONNX files have opset 18, which ONNX Runtime 1.18 and OpenVINO read; leave it out",
+    "simplify": "ONNX files are simplified as they are written; leave it out",
     "verb": "the verb comes first: visiontrain train data=coco128.yaml",
     "mode": "the verb comes first: visiontrain train data=coco128.yaml",
     "task": "the task is detection; leave it out",

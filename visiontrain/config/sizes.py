@@ -13,6 +13,11 @@ from visiontrain.paths import cfg_dir
 COUNTED = "counted"  # the key beside a size's settings
 CLASSES = 80  # that the counts in the files are of
 CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint ends
+EXPORTED = {
+    "onnx": ".onnx",
+    "torchscript": ".torchscript",
+    "openvino": "_openvino_model",
+}  # and that of an exported file
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,13 @@ def class_branches(head: Sequence[int], classes: int, branch: str = "plain", hea
 
 
 def is_checkpoint(model: str) -> bool:
-    """Whether ``model`` is the path of a checkpoint; else it is the name of a family and size."""
-    return model.endswith(CHECKPOINTS)
+    """Whether ``model`` is the path of a checkpoint or an exported file; else it is the name of a family and size."""
+    return model.endswith(CHECKPOINTS) or is_exported(model)
+
+
+def is_exported(model: str) -> bool:
+    """Whether ``model`` is the path of an exported file, or of the folder that OpenVINO has."""
+    return model.rstrip("/\\").endswith(tuple(EXPORTED.values()))
 
 
 def no_such_model(name: str, known: Sequence[str]) -> ConfigError:

@@ -16,6 +16,13 @@ from visiontrain.config.pipeline import Pipeline, read_pipeline
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
+class More(int):
+    """So many on top of what was planned, written with a plus."""
+
+    def __repr__(self) -> str:
+        return f"+{int(self):d}"
+
+
 def setting(
     default: Any,
     help: str,
@@ -28,6 +35,7 @@ def setting(
     words: Mapping[str, Any] | None = None,
     check: Callable[[Any], str] | None = None,
     listed: bool = False,
+    more: bool = False,
 ) -> Any:
     """A field of a settings class.
 
@@ -39,9 +47,10 @@ def setting(
         words: special words with the value each stands for, for example ``{"auto": -1}``.
         check: returns what is wrong with a value of the right type, or "".
         listed: a text of several words, divided by commas, which may also come as a number, a list or a mapping to numbers.
+        more: a text such as +20 is a ``More``.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "above": above, "below": below}
-    metadata |= {"choices": choices, "words": words or {}, "check": check, "listed": listed}
+    metadata |= {"choices": choices, "words": words or {}, "check": check, "listed": listed, "more": more}
     return field(default=default, metadata=metadata)
 
 
@@ -127,7 +136,8 @@ def takes(leaf: Leaf) -> str:
         return one_of(leaf.meta["choices"])
     words = _KINDS[leaf.kind]
     special = [w for w in leaf.meta["words"] if w not in _BOOLS]
-    return " or ".join([" ".join([words, interval(leaf)]).strip(), *special])
+    more = ["+N with resume"] if leaf.meta["more"] else []
+    return " or ".join([" ".join([words, interval(leaf)]).strip(), *special, *more])
 
 
 def interval(leaf: Leaf) -> str:
@@ -172,6 +182,8 @@ def _read_int(leaf: Leaf, value: Any) -> int:
     try:
         # int() would cut 1.5; a whole float such as 64.0 is what some YAML writers make of 64.
         number = int(value) if isinstance(value, str) else value.__index__() if hasattr(value, "__index__") else value
+        if leaf.meta["more"] and (isinstance(value, More) or str(value).strip().startswith("+")):
+            return More(number)
         if number == int(number):
             return int(number)
     except (TypeError, ValueError, OverflowError) as error:

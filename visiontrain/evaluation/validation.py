@@ -25,6 +25,7 @@ from visiontrain.evaluation.coco_json import ids_of, read_detections, write_dete
 from visiontrain.evaluation.evaluator import Evaluation, evaluate, score_detections
 from visiontrain.evaluation.pictures import labels_and_predictions
 from visiontrain.evaluation.scoring import AREAS
+from visiontrain.models.exported import device_for
 from visiontrain.models.weights import licence_sentence, load_network
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
@@ -45,7 +46,7 @@ def validate(config: ValConfig) -> Evaluation:
     with joined(config.timeout) as ranks:
         if config.predictions:
             return ranks.first(lambda: _score_file(config))
-        return _validate(config, ranks.on(choose_device(config.device, ranks.place)))
+        return _validate(config, ranks.on(choose_device(device_for(config.model, config.device), ranks.place)))
 
 
 def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
@@ -54,6 +55,7 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
     model, trained = ranks.first(lambda: load_network(config.model))
     model = model.to(device, memory_format=torch.channels_last)
     model.use_nms(config.scoring.nms)
+    model.require({name: value for name, value in config.values().items() if name in config.given})
     data = ranks.first(lambda: _data(config, trained))
     (index,) = read_for_all(ranks, lambda: [_read(config, data, trained, model.class_names)])
     imgsz = image_size(trained["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from visiontrain.config.sizes import CHECKPOINTS, is_checkpoint
+from visiontrain.config.sizes import CHECKPOINTS
 from visiontrain.errors import ConfigError
 from visiontrain.models.archive import write_archive
 from visiontrain.models.safetensors import write_safetensors
@@ -40,7 +40,7 @@ def convert_weights(source: Path, out: Path) -> ConvertedWeights:
         ConfigError: ``out`` is there already, cannot be written, or has another ending.
         WeightsError: the checkpoint cannot be read, or its weights do not fit the model.
     """
-    if not is_checkpoint(out.name):
+    if not out.name.endswith(CHECKPOINTS):
         raise ConfigError(f"out={out}: must end in {' or '.join(CHECKPOINTS)}")
     if out.exists() or out.is_symlink():
         raise ConfigError(f"out={out}: is there already, and nothing is written over; give another name")

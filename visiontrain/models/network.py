@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn
 
 from visiontrain.errors import ConfigError
@@ -28,6 +31,13 @@ class Network(nn.Module):
             raise ConfigError(
                 f"nms=false: {self.name} finds each object several times and needs NMS; leave nms=auto, or use a yolo26 model"
             )
+
+    def require(self, asked: Mapping[str, Any]) -> None:
+        """Look whether evaluation can have what was asked for by name: imgsz, conf, iou, max_det. Of a checkpoint it can.
+
+        Raises:
+            ConfigError: an exported file has another value inside.
+        """
 
     @property
     def about_nms(self) -> str:

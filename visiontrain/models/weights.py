@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from visiontrain.config.sizes import is_exported
 from visiontrain.errors import WeightsError
 from visiontrain.models import MODELS, build_model, model_names
 from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
+from visiontrain.models.exported import load_exported
 from visiontrain.models.foreign import is_foreign, read_foreign
 from visiontrain.models.network import Network
 from visiontrain.models.pickled import Refused, printable
@@ -42,6 +44,11 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         WeightsError: no such file, not a checkpoint, of a newer version, or one that is not safe to read.
     """
     path = Path(path)
+    if is_exported(str(path)):
+        raise WeightsError(
+            f"{path}: an exported file. It can be validated, and pictures predicted with it; to train, resume, convert or "
+            "export give the checkpoint that it was made from, a .pt file."
+        )
     if not path.is_file():
         named = path.stem in model_names()
         hint = f", or write {path.stem} to start from scratch; none are published or fetched" if named else ""
@@ -110,6 +117,8 @@ def load_network(path: str | Path) -> tuple[Network, dict[str, Any]]:
     Raises:
         WeightsError: the file cannot be used.
     """
+    if is_exported(str(path)):
+        return load_exported(Path(path))
     content = read_checkpoint(path)
     return model_of(content, path), content["settings"]
 

@@ -43,14 +43,15 @@ class DualOutput:
 
 @dataclass(frozen=True, slots=True)
 class DetectorOutput:
-    """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from.
+    """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from,
+    None where an exported file does not tell.
 
     ``end_to_end``: the head gives each object one box, so there is nothing to suppress.
     """
 
     boxes: Tensor
     scores: Tensor
-    raw: HeadOutput
+    raw: HeadOutput | None = None
     end_to_end: bool = False
 
 

@@ -39,7 +39,7 @@ def select(
     """
     boxes, scores = boxes.float().reshape(-1, 4), scores.float()
     images, per_image, labels = scores.shape
-    scores = scores.view(-1, labels)
+    scores = scores.reshape(-1, labels)
     top = scores.amax(-1)
     finite = (top + boxes.sum(-1)).isfinite()  # one bad number spoils the largest, or its sum
     # Few anchors have a score that counts: one pass finds them, and only their classes are looked at.

@@ -19,6 +19,7 @@ from visiontrain.data.select import class_numbers
 from visiontrain.distributed import choose_device
 from visiontrain.errors import ConfigError, OutOfMemory
 from visiontrain.memory import NoRoom, attempt, halved, release
+from visiontrain.models.exported import device_for
 from visiontrain.models.network import Network
 from visiontrain.prediction.merging import TILE_IOU, Part, fuse, join
 from visiontrain.prediction.postprocess import choose, in_original_pixels
@@ -52,12 +53,13 @@ class Predictor:
         on_shrink: Callable[[str], None] = lambda said: None,
     ) -> None:
         self.config, self.on_shrink = config, on_shrink
-        self.device = choose_device(config.device)
+        self.device = choose_device(device_for(config.model, config.device))
         self.classes = class_numbers(config.classes, network.class_names, "model")
         self.eye = _eye(network, trained, config)
         self.seconds = dict.fromkeys(("read", *STAGES), 0.0)
         self.at_once = config.batch
         network.use_nms(config.nms)
+        network.require({name: value for name, value in config.values().items() if name in config.given})
         self.network = network.to(self.device, memory_format=torch.channels_last)
         self.dtype = next((p.dtype for p in network.parameters()), None)
         if config.half and (self.device.type != "cuda" or self.dtype is None):

@@ -105,6 +105,18 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Validated:
+    """The averaged weights were scored inside an epoch (val_updates, val_minutes); ``metrics`` as in ``EpochEnded``."""
+
+    epoch: int
+    seconds: float  # wall time of the run so far, over all processes
+    counters: Counters
+    metrics: dict[str, float]
+    best: bool
+    took: float  # seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Pictures:
     """Pictures to draw: ``images`` (H, W, 3) uint8 RGB each, boxes (N, 4) xyxy pixels, classes (N,), scores (N,) or None."""
 
@@ -149,7 +161,7 @@ class Checkpointed:
     """A checkpoint is on disk."""
 
     path: Path
-    why: str  # epoch, minutes, interrupted, best
+    why: str  # epoch, minutes, updates, interrupted, extended, validated, averaged, best
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +181,7 @@ Event = (
     | EvaluationStarted
     | EvaluationProgress
     | EpochEnded
+    | Validated
     | Pictures
     | Curves
     | FactsChanged

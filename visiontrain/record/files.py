@@ -18,6 +18,7 @@ SCHEMAS = {
     "run.json": 1,
     "updates.jsonl": 1,
     "metrics.csv": 1,
+    "validations.csv": 1,
     "checkpoint": 1,
     "description": 1,
     "data_findings.txt": 1,

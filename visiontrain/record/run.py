@@ -13,7 +13,9 @@ from visiontrain.record.sinks import SINKS
 
 Sink = Callable[[Event], None]
 
-RUN_JSON, METRICS_CSV, UPDATES_JSONL = "run.json", "metrics.csv", "updates.jsonl"
+RUN_JSON, METRICS_CSV, UPDATES_JSONL, VALIDATIONS_CSV = "run.json", "metrics.csv", "updates.jsonl", "validations.csv"
+
+ATTEMPTED = 3  # the column of updates_attempted in validations.csv
 
 
 class Recorder:
@@ -66,16 +68,17 @@ def default_sinks(folder: Path, plots: bool = True) -> list[Sink]:
 
 
 def trim(folder: Path, counters: Counters) -> None:
-    """Cut the rows of metrics.csv and updates.jsonl that lie past ``counters``, and a last line that was half written.
+    """Cut the rows of metrics.csv, updates.jsonl and validations.csv that lie past ``counters``, and a last line that was half written.
 
     Call it before the first event of a process: with the checkpoint's counters on resume, with ``Counters()`` for a new
     run (which empties what an earlier run left in the folder). Rows come in order, so the first one past the checkpoint
     ends the file.
     """
     _cut(folder / UPDATES_JSONL, 0, lambda line: _attempted(line) <= counters.updates_attempted)
-    _cut(folder / METRICS_CSV, 1, lambda line: _epoch(line) <= counters.epoch)
+    _cut(folder / METRICS_CSV, 1, lambda line: _cell(line, 0) <= counters.epoch)
+    _cut(folder / VALIDATIONS_CSV, 1, lambda line: _cell(line, ATTEMPTED) <= counters.updates_attempted)
     if counters == Counters():
-        for name in (RUN_JSON, METRICS_CSV):
+        for name in (RUN_JSON, METRICS_CSV, VALIDATIONS_CSV):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -98,10 +101,10 @@ def _attempted(line: bytes) -> float:
         return float("inf")
 
 
-def _epoch(line: bytes) -> float:
+def _cell(line: bytes, column: int) -> float:
     try:
-        return int(next(csv.reader([line.decode()]))[0])
-    except ValueError:
+        return int(next(csv.reader([line.decode()]))[column])
+    except (ValueError, IndexError):
         return float("inf")
 
 

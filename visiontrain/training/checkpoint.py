@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -51,6 +52,9 @@ class TrainState:
     best_epoch: int = 0
     best_metrics: dict[str, float] = field(default_factory=dict)
     epochs_without_improvement: int = 0
+    patience_from: int = 0  # the epoch after which patience began to count: the run was extended there
+    validated_updates: int = 0  # updates_applied at the last validation
+    top: list[list[float]] = field(default_factory=list)  # [epoch, fitness] of the best ones kept, best first
     epoch_losses: dict[str, float] = field(default_factory=dict)  # images-weighted sums of the open epoch
     epoch_images: int = 0
     seconds: float = 0.0
@@ -73,8 +77,8 @@ class TrainState:
 # Every plain field; these have entries of their own in a checkpoint.
 OWN = ("model", "ema", "optimizer", "precision", "skipped", "ledger")
 PLAIN = tuple(f.name for f in fields(TrainState) if f.name not in OWN)
-# Older checkpoints of version 1 have no such keys: nothing had shrunk when they were written.
-ADDED = ("micro_batch", "validation_batch", "shrinks")
+# Older checkpoints of version 1 have no such keys: nothing had shrunk or been extended when they were written.
+ADDED = ("micro_batch", "validation_batch", "shrinks", "patience_from", "validated_updates", "top")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def save_training(path: Path, state: TrainState, about: About) -> None:
     Raises:
         TrainingStopped: a weight is not finite, or the disk is full; the file that is there stays.
     """
-    require_finite(state, path)
+    require_finite({"weights": state.model, "averaged weights": state.ema.model}, path)
     scaler = state.precision.scaler
     content = header("training", state.model, about) | {
         "weights": state.model.state_dict(),
@@ -108,14 +112,14 @@ def save_training(path: Path, state: TrainState, about: About) -> None:
     _write(path, content)
 
 
-def save_model(path: Path, state: TrainState, about: About, metrics: dict[str, float]) -> None:
-    """Write ``best.pt``: the averaged weights and what is needed to use them."""
-    require_finite(state, path)
-    content = header("model", state.model, about) | {
-        "weights": state.ema.model.state_dict(),
-        "metrics": metrics,
-        "epoch": state.epoch + 1,
-    }
+def save_model(path: Path, model: Detector, about: About, metrics: dict[str, float], epoch: int) -> None:
+    """Write ``best.pt``, or one like it: averaged weights and what is needed to use them.
+
+    Raises:
+        TrainingStopped: as ``save_training``.
+    """
+    require_finite({"averaged weights": model}, path)
+    content = header("model", model, about) | {"weights": model.state_dict(), "metrics": metrics, "epoch": epoch}
     _write(path, content)
 
 
@@ -175,13 +179,13 @@ def restore(state: TrainState, content: dict[str, Any], path: Path) -> None:
     )
 
 
-def require_finite(state: TrainState, path: Path) -> None:
+def require_finite(models: Mapping[str, Detector], path: Path) -> None:
     """Never replace a good checkpoint by a bad one.
 
     Raises:
         TrainingStopped: a weight, average or statistic is not finite.
     """
-    for what, model in (("weights", state.model), ("averaged weights", state.ema.model)):
+    for what, model in models.items():
         tensors = [t for t in model.state_dict().values() if t.is_floating_point()]
         if not torch.stack(torch._foreach_norm(tensors, float("inf"))).isfinite().all():
             raise TrainingStopped(

@@ -8,10 +8,12 @@ from itertools import islice
 from typing import Any
 
 from visiontrain.errors import RankLost
-from visiontrain.record.events import Checkpointed, EpochEnded, EpochStarted, FactsChanged
-from visiontrain.training.checkpoint import save_model, save_training
+from visiontrain.record.events import Checkpointed, EpochEnded, EpochStarted, FactsChanged, Validated
+from visiontrain.training.average import forget_others, keep_top
+from visiontrain.training.checkpoint import save_training
 from visiontrain.training.interrupt import Stop
 from visiontrain.training.job import Job
+from visiontrain.training.judging import evaluated, judge, keep_best, out_of_patience, validation_due, wait_on
 from visiontrain.training.transaction import save_for_all, train_window
 
 
@@ -56,17 +58,46 @@ def train_epoch(job: Job) -> None:
     job.record(EpochStarted(state.epoch + 1, plan.epochs, state.position + job.trained_images, state.position))
     state.model.train()
     for start, stop in windows:
+        if validation_due(job):
+            started += validate_inside(job)
+        save_between(job)
         with job.interrupt.may_stop():
             micro_batches = list(islice(job.micro_batches, len(plan.shares(start, stop, job.ranks.rank))))
         for batch in micro_batches:
             job.show(batch)
         train_window(job, micro_batches, (start, stop))
         state.position = stop
-        if time.monotonic() - job.saved_at > 60 * job.config.output.save_minutes:
-            job.tick()
-            checkpoint(job, "minutes")
+    save_between(job)
     state.model.eval()
     job.training_seconds = time.monotonic() - started
+
+
+def validate_inside(job: Job) -> float:
+    """Score the averaged weights between two windows, and keep them where they are the best; returns the seconds it took.
+
+    last.pt follows best.pt, so that a run that is killed never takes worse weights for the best.
+    """
+    started = time.monotonic()
+    with job.interrupt.may_stop():
+        metrics = job.evaluate()
+    stop_together(job)
+    job.phases.close("validation")
+    best = judge(job, metrics)
+    took = time.monotonic() - started
+    job.record(Validated(job.state.epoch + 1, job.tick(), job.state.counters(), metrics, best, took))
+    if best:
+        keep_best(job, metrics)
+        checkpoint(job, "validated")
+    return time.monotonic() - started
+
+
+def save_between(job: Job) -> None:
+    """Write last.pt where save_minutes or save_updates have passed since the last time; after a validation that is due."""
+    output = job.config.output
+    late = time.monotonic() - job.saved_at > 60 * output.save_minutes
+    if late or 0 < output.save_updates <= job.state.updates_applied - job.saved_updates:
+        job.tick()
+        checkpoint(job, "minutes" if late else "updates")
 
 
 def stop_together(job: Job) -> None:
@@ -101,11 +132,6 @@ def survive(job: Job, error: RankLost) -> RankLost:
     )
 
 
-def evaluated(job: Job) -> bool:
-    """Is the open epoch evaluated at its end? Every one with val, the last one always."""
-    return job.config.val or job.state.epoch + 1 == job.plan.epochs
-
-
 def close_epoch(job: Job, metrics: dict[str, float]) -> None:
     """Judge the epoch, write its row, then its checkpoint: a kill in between repeats the epoch's end, bit for bit.
 
@@ -114,11 +140,9 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
     """
     state = job.state
     close_ledger(job)
-    best = bool(metrics) and metrics["ap"] > state.best_fitness
-    if best:
-        state.best_fitness, state.best_epoch, state.best_metrics = metrics["ap"], state.epoch + 1, dict(metrics)
+    best = bool(metrics) and judge(job, metrics)
     if metrics:
-        state.epochs_without_improvement = 0 if best else state.epochs_without_improvement + 1
+        wait_on(job)
     losses = {name: value / max(state.epoch_images, 1) for name, value in state.epoch_losses.items()}
     seconds = job.tick()
     job.record(
@@ -134,13 +158,14 @@ def close_epoch(job: Job, metrics: dict[str, float]) -> None:
             memory=job.phases.peak,
         )
     )
-    if best and job.ranks.main:
-        path = job.folder / "weights" / "best.pt"
-        save_model(path, state, job.about, metrics)
-        job.record(Checkpointed(path, "best"))
+    if best:
+        keep_best(job, metrics)
+    if metrics:
+        keep_top(job, metrics)
     state.epoch, state.position = state.epoch + 1, 0
     state.epoch_losses, state.epoch_images = {}, 0
     checkpoint(job, "epoch")
+    forget_others(job)
     period = job.config.output.save_period
     if job.ranks.main and period > 0 and state.epoch % period == 0:
         save_training(job.folder / "weights" / f"epoch{state.epoch}.pt", state, job.about)
@@ -165,15 +190,9 @@ def memory_facts(job: Job) -> dict[str, Any]:
     return {"memory": {"phases": dict(found), "phases_are": job.phases.are}}
 
 
-def out_of_patience(job: Job) -> bool:
-    """Have ``patience`` epochs passed without a better AP, with epochs still to go?"""
-    patience, state = job.config.patience, job.state
-    return 0 < patience <= state.epochs_without_improvement and state.epoch < job.plan.epochs
-
-
 def checkpoint(job: Job, why: str) -> None:
     """Write last.pt, between windows only; rank 0 does it for all."""
-    job.saved_at = time.monotonic()
+    job.saved_at, job.saved_updates = time.monotonic(), job.state.updates_applied
     if not job.ranks.main:
         return
     save_training(job.last, job.state, job.about)

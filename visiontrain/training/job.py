@@ -45,6 +45,8 @@ class Job:
     folder: Path
     phases: Phases
     saved_at: float = field(default_factory=time.monotonic)
+    saved_updates: int = 0
+    validated_at: float = field(default_factory=time.monotonic)
     clock: float = field(default_factory=time.monotonic)
     training_seconds: float = 0.0  # of the open epoch, in this process
     trained_images: int = 0

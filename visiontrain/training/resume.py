@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import AUTO, TrainConfig, build
+from visiontrain.config.values import More
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.training.plan import Plan
@@ -15,11 +16,14 @@ from visiontrain.training.plan import Plan
 MAY_CHANGE = frozenset(
     {
         "augment_device",
+        "average_best",
         "batch",
+        "best_after",
         "checkpoint_blocks",
         "data",
         "device",
         "download",
+        "epochs",
         "exist_ok",
         "max_restarts",
         "name",
@@ -31,8 +35,12 @@ MAY_CHANGE = frozenset(
         "resume",
         "save_minutes",
         "save_period",
+        "save_updates",
         "timeout",
         "val",
+        "val_minutes",
+        "val_period",
+        "val_updates",
         "workers",
     }
 )
@@ -54,6 +62,22 @@ class Resumed:
         before = self.content["plan"]
         device = any(change.startswith("device:") for change in self.changes)
         return not device and (before["batch"], before["ranks"]) == (plan.batch, plan.ranks)
+
+    @property
+    def planned(self) -> int:
+        """Epochs of the run as it was planned so far."""
+        return int(self.content["settings"]["epochs"])
+
+    @property
+    def extended(self) -> bool:
+        """Does the run go on to more epochs than planned so far?"""
+        return self.config.epochs > self.planned
+
+    @property
+    def updates_at_start(self) -> int:
+        """Updates that were planned when the run began, by which its optimizer was chosen."""
+        plan = self.content["plan"]
+        return int(plan.get("updates_at_start", plan["updates"]))
 
     def told(self, plan: Plan) -> tuple[str, ...]:
         """What goes on otherwise than before, each in a sentence; whether an update still sees as many images."""
@@ -91,16 +115,28 @@ def resume(config: TrainConfig) -> Resumed:
     now = {name: value for name, value in config.leaves().items() if name in config.given}
     if now.get("batch") == AUTO:  # found when the run began
         del now["batch"]
+    if isinstance(config.epochs, More):
+        now["epochs"] = stored["epochs"] + config.epochs
     changed = {n: v for n, v in now.items() if n != "resume" and stored[n] != v}
     _refuse(changed, stored, path)
+    if "epochs" in changed:
+        _require_epochs_left(changed["epochs"], content["state"], path)
     merged = {**stored, **{n: v for n, v in changed.items() if n not in ("project", "name", "exist_ok")}}
     if config.augment.albumentations.live is not None:  # the same as it was, or it would have been refused
         merged["albumentations"] = config.augment.albumentations
     # What was typed again without a change counts as it did then: optimizer=auto looks at what was given.
     given = frozenset(content["given"]) | changed.keys()
     resumed = replace(build(TrainConfig, {**merged, "resume": ""}), given=given)
-    told = tuple(f"{n}: {stored[n]} before, {v} from now on" for n, v in sorted(changed.items()))
+    told = tuple(f"{n}: {stored[n]} before, {v} from now on" for n, v in sorted(changed.items()) if n != "epochs")
     return Resumed(path, content, path.parent.parent, resumed, told)
+
+
+def _require_epochs_left(total: int, state: dict[str, Any], path: Path) -> None:
+    if total <= state["epoch"]:
+        raise ConfigError(
+            f"epochs={total}: {state['epoch']} epochs of this run ({path}) are done. epochs is the new total, at least "
+            f"{state['epoch'] + 1}; or write epochs=+N for N more than planned."
+        )
 
 
 def newest(project: str) -> Path:

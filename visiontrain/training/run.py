@@ -42,13 +42,15 @@ from visiontrain.record.events import (
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
 from visiontrain.training.autobatch import find_batch
+from visiontrain.training.average import try_average
 from visiontrain.training.caching import kept_pictures
 from visiontrain.training.checkpoint import About, TrainState, restore
 from visiontrain.training.determinism import reproducible
 from visiontrain.training.ema import EMA
-from visiontrain.training.fit import fit, out_of_patience
+from visiontrain.training.fit import checkpoint, fit
 from visiontrain.training.interrupt import Interrupt, Stop
 from visiontrain.training.job import Job
+from visiontrain.training.judging import out_of_patience
 from visiontrain.training.optimizer import (
     allocate_state,
     build_optimizer,
@@ -109,7 +111,7 @@ def taken_up(config: TrainConfig, ranks: Ranks) -> Resumed | None:
     """The run that ``resume`` names; or the same run, where a launcher starts its ranks again after one was lost."""
     last = Path(ranks.recall("folder"), "weights", "last.pt")
     if ranks.recall("folder") and last.is_file():
-        config = replace(config, resume=str(last))
+        config = replace(config, resume=str(last), epochs=int(ranks.recall("epochs")))
     return resume(config) if config.resume else None
 
 
@@ -162,6 +164,7 @@ def folder_of(config: TrainConfig, resumed: Resumed | None, ranks: Ranks) -> Pat
     else:
         folder = Path(before) if before else run_folder(output.project, output.name, output.exist_ok)
     ranks.remember("folder", str(folder.absolute()))
+    ranks.remember("epochs", str(config.epochs))  # +20 is added once, however often the ranks start again
     return folder
 
 
@@ -189,7 +192,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     choice = choose_optimizer(
         config.optim,
         config.given,
-        updates=resumed.content["plan"]["updates"] if resumed else plan.updates,  # the kind stays that of the start
+        updates=resumed.updates_at_start if resumed else plan.updates,  # the kind stays that of the start
         classes=len(train_index.names),
         scratch=from_scratch(config),
         images_per_update=plan.images_per_update,
@@ -259,6 +262,8 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
     )
     for notice in notices(setup, state) if setup.ranks.main else ():
         record(notice)
+    if setup.resumed and setup.resumed.config.epochs != setup.resumed.planned:
+        checkpoint(job, "extended")  # from now on this is the plan, also for resume= without epochs
     return job
 
 
@@ -267,6 +272,8 @@ def go_on_with(state: TrainState, setup: Setup) -> None:
     assert setup.resumed is not None
     set_decay(state.optimizer, setup.plan.weight_decay_used)
     fit_to_device(state.optimizer)
+    if setup.resumed.extended:
+        state.patience_from, state.epochs_without_improvement = state.epoch, 0
     if not setup.resumed.same_cut(setup.plan):
         state.micro_batch = state.validation_batch = 0
 
@@ -309,14 +316,16 @@ def job_of(setup: Setup, state: TrainState, record: Callable[[Event], None], int
         show=_nothing,
         record=record,
         interrupt=interrupt,
-        about=About(config.leaves(), sorted(config.given), plan.facts(), setup.train.fingerprint),
+        about=About(config.leaves(), sorted(config.given), setup.plan_kept, setup.train.fingerprint),
         folder=setup.folder,
         phases=phases,
+        saved_updates=state.updates_applied,
     )
 
 
 def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
-    """Score best.pt once more, draw it, and close the record."""
+    """Try the average of the best, score best.pt once more, draw it, and close the record."""
+    try_average(job, lambda model: score(setup, model, record, job.state).metrics, checkpoint)
     best = job.folder / "weights" / "best.pt"
     with job.interrupt.may_stop():
         model = setup.ranks.first(lambda: load_model(best))
@@ -329,7 +338,7 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
             record(pictures)
     reason = {
         "finished": f"all {job.plan.epochs} epochs",
-        "stopped early": f"no better AP for {job.state.epochs_without_improvement} epochs (patience)",
+        "stopped early": f"no better {setup.config.judging.fitness} for {job.state.epochs_without_improvement} epochs (patience)",
     }[outcome]
     record(RunEnded(outcome, reason, {"per_class": result.per_class}))
     return RunResult(job.folder, result.metrics, outcome, result.per_class)

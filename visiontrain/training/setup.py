@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -87,6 +88,12 @@ class Setup:
             room(imgsz or config.imgsz, max(self.workers, 1), self.plan.ranks),
             None if imgsz else self.cache,
         )
+
+    @property
+    def plan_kept(self) -> dict[str, Any]:
+        """The plan as a checkpoint keeps it."""
+        resumed = self.resumed
+        return {**self.plan.facts(), "updates_at_start": resumed.updates_at_start if resumed else self.plan.updates}
 
     @property
     def deterministic(self) -> bool:

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from visiontrain.record.files import write_text
 from visiontrain.training.caching import told
 from visiontrain.training.checkpoint import TrainState, versions
 from visiontrain.training.plan import counted
-from visiontrain.training.schedule import horizon, lr_factor
+from visiontrain.training.schedule import horizon, lr_factor, schedule_of
 from visiontrain.training.setup import Setup
 from visiontrain.training.start import from_scratch
 from visiontrain.training.two_pass import shared_parameters
@@ -57,6 +58,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *model.origin,
         *([model.about_nms] if model.about_nms else []),
         *drawing(setup),
+        *judging(setup),
         *([setup.auto.sentence()] if setup.auto else []),
         *setup.plan.sentences(),
         *twice(model),
@@ -74,6 +76,30 @@ def twice(model: Detector) -> Iterator[str]:
             f"The loss terms {' and '.join(model.loss_terms)} share {counted(shared, 'parameter tensor')}, so each window runs "
             "twice: once for its weights, once for its gradient."
         )
+
+
+def extension(setup: Setup, state: TrainState) -> Iterator[str]:
+    """What another number of epochs means for a run that goes on: the schedule is that of the new total from here."""
+    resumed, plan, optim = setup.resumed, setup.plan, setup.optimizer.config
+    if not resumed or plan.epochs == resumed.planned:
+        return
+    more = plan.epochs - resumed.planned
+    was, now = (
+        schedule_of(p, optim).learning_rate(state.progress_images)
+        for p in (replace(plan, epochs=resumed.planned), plan)
+    )
+    yield (
+        f"goes on to {counted(plan.epochs, 'epoch')}, {abs(more)} {'more' if more > 0 else 'fewer'} than planned; the learning "
+        f"rate follows the schedule of {plan.epochs} from here: {now:.3g}, where that of {resumed.planned} had {was:.3g}"
+    )
+
+
+def judging(setup: Setup) -> Iterator[str]:
+    """What best.pt is, where that is not what it usually is."""
+    asked = setup.config.judging
+    if asked.fitness != "ap" or asked.best_after:
+        after = f" after epoch {asked.best_after}" if asked.best_after else ""
+        yield f"best.pt has the highest {asked.fitness} of all that is validated{after}; patience waits for a higher one."
 
 
 def drawing(setup: Setup) -> Iterator[str]:
@@ -168,7 +194,8 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
             "workers": setup.workers,
         },
         "places": setup.ranks.gather(place(setup.ranks)),
-        **({"changes": list(setup.resumed.told(plan))} if setup.resumed else {}),
+        **({"changes": [*setup.resumed.told(plan), *extension(setup, state)]} if setup.resumed else {}),
+        **({"metrics": {"best": {"epoch": state.best_epoch, **state.best_metrics}}} if state.best_epoch else {}),
         "memory": {"of": peak_is_of(setup.ranks.device)},
         "data": {
             "file": str(load_description(config.data).file) if setup.ranks.main else "",  # another host may lack it
@@ -238,7 +265,7 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
                 f"It ran out of memory before: micro-batches of {state.micro_batch}, {state.validation_batch} images at a "
                 "time in validation, as when it stopped."
             )
-        for change in setup.resumed.told(setup.plan):
+        for change in (*setup.resumed.told(setup.plan), *extension(setup, state)):
             yield Notice(f"Changed on resume: {change}")
         if setup.resumed.content["data_fingerprint"] != setup.train.fingerprint:
             yield Notice(

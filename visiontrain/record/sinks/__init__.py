@@ -7,7 +7,7 @@ from pathlib import Path
 
 from visiontrain.record.events import Event
 from visiontrain.record.sinks.console import Console
-from visiontrain.record.sinks.csv import MetricsCsv
+from visiontrain.record.sinks.csv import MetricsCsv, ValidationsCsv
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 from visiontrain.record.sinks.jsonl import UpdatesJsonl
 from visiontrain.record.sinks.run_json import RunJson
@@ -15,6 +15,7 @@ from visiontrain.record.wire import home
 
 SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
     "csv": MetricsCsv,
+    "validations": ValidationsCsv,
     "jsonl": UpdatesJsonl,
     "run": RunJson,
     "pictures": PicturesSink,

@@ -23,6 +23,7 @@ from visiontrain.record.events import (
     Notice,
     RunEnded,
     RunStarted,
+    Validated,
     WindowClosed,
 )
 from visiontrain.record.sinks.table import Table, clock, gigabytes, short
@@ -119,15 +120,26 @@ class Console:
 
     def _end_epoch(self, event: EpochEnded) -> None:
         self.close()
-        if event.best:
-            self._best = f"best AP {event.metrics.get('ap', 0):.3f} (AP50 {event.metrics.get('ap50', 0):.3f})"
-            self._best += f" in epoch {event.epoch}"
+        self._remember(event)
         if self._table is None:
             return
         done = event.epoch - self._first_epoch
         left = (self._now() - self._began) / max(done, 1) * (self._table.epochs - event.epoch)
         for line in self._table.lines(event, left):
             self._print(line)
+
+    def _validated(self, event: Validated) -> None:
+        self.close()
+        self._remember(event)
+        self._epoch.wait(event.took)
+        at = f"epoch {event.epoch}, update {event.counters.updates_applied}"
+        self._print(f"{at}: AP {event.metrics['ap']:.3f}, AP50 {event.metrics['ap50']:.3f}{' *' if event.best else ''}")
+        self._open(f"epoch {event.epoch}/{self._epoch.event.epochs}", self._epoch.event.images, self._epoch.images)
+
+    def _remember(self, event: EpochEnded | Validated) -> None:
+        if event.best:
+            self._best = f"best AP {event.metrics.get('ap', 0):.3f} (AP50 {event.metrics.get('ap50', 0):.3f})"
+            self._best += f" in epoch {event.epoch}"
 
     def _notice(self, event: Notice) -> None:
         if event.level == "warning":
@@ -166,6 +178,10 @@ class Progress:
             self._applied += event.images
             for name, value in event.losses.items():
                 self._sums[name] = self._sums.get(name, 0.0) + value * event.images
+
+    def wait(self, seconds: float) -> None:
+        """Leave out time that was not spent on images."""
+        self._began += seconds
 
     def losses(self) -> str:
         """For example ``box 1.42 cls 2.01 dfl 1.10``."""
@@ -225,6 +241,7 @@ _HANDLERS: dict[type, Callable[[Console, Any], None]] = {
     EvaluationProgress: Console._evaluated,
     Curves: Console._scored,
     EpochEnded: Console._end_epoch,
+    Validated: Console._validated,
     Notice: Console._notice,
     RunEnded: Console._end,
 }

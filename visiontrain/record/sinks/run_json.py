@@ -20,6 +20,7 @@ from visiontrain.record.events import (
     Notice,
     RunEnded,
     RunStarted,
+    Validated,
     WindowClosed,
 )
 from visiontrain.record.files import SCHEMAS, read_epochs, write_json
@@ -27,7 +28,14 @@ from visiontrain.record.files import SCHEMAS, read_epochs, write_json
 AXIS = "images_seen"  # of every curve
 METRIC = "ap (COCO, 100 detections)"  # by which best.pt is chosen
 GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
-MEASURED = ("data", "versions", "device", "places", "batch_auto")  # and NOTHING_YET; every other fact was computed
+MEASURED = (
+    "data",
+    "versions",
+    "device",
+    "places",
+    "batch_auto",
+    "average_best",
+)  # and NOTHING_YET; every other fact was computed
 HOW = {
     "given": "asked for, defaults included",
     "computed": "decided or calculated from what was given, before it happened",
@@ -60,6 +68,9 @@ class RunJson:
             self._window(event)
         elif isinstance(event, EpochEnded):
             self._epoch(event)
+        elif isinstance(event, Validated):
+            self._score(event.epoch, event.metrics, event.best)
+            self._write()
         elif isinstance(event, FactsChanged):
             self._merge(event.facts)
             self._write()
@@ -114,10 +125,12 @@ class RunJson:
         measured["epochs"], measured["seconds"] = event.epoch, event.seconds
         measured["images_per_second"] = event.images_per_second
         if event.metrics:
-            scores = {"epoch": event.epoch, **event.metrics}
-            best = measured["metrics"]["best"]
-            measured["metrics"] = {"best": scores if event.best else best, "last": scores}
+            self._score(event.epoch, event.metrics, event.best)
         self._write()
+
+    def _score(self, epoch: int, metrics: dict[str, float], best: bool) -> None:
+        known, scores = self._record["measured"]["metrics"], {"epoch": epoch, **metrics}
+        self._record["measured"]["metrics"] = {"best": scores if best else known["best"], "last": scores}
 
     def _end(self, event: RunEnded) -> None:
         self._record.update(outcome=event.outcome, reason=event.reason, ended=_now())
