@@ -195,9 +195,9 @@ _NETWORK = (_Cut, urllib.error.URLError, http.client.HTTPException, ConnectionEr
 class _Part:
     """A file that is on its way: what came of it, and which version of the server's file that is of."""
 
-    def __init__(self, source: Source, path: Path, most: int = MOST_BYTES) -> None:
+    def __init__(self, source: Source, path: Path, most: int | None = None) -> None:
         self.source = source
-        self.most = most
+        self.most, self.described = most or MOST_BYTES, most is None
         self.file = path.with_name(f"{path.name}.part")
         self.note = path.with_name(f"{path.name}.json")
 
@@ -287,7 +287,7 @@ class _Part:
         space_for(self.file.parent, total - start)
 
     def _remedy(self, total: int) -> str:
-        if self.most == MOST_BYTES:
+        if self.described:
             return f"write bytes: {total} to its download in the description"
         return "fetch it yourself and give its path"
 
