@@ -15,6 +15,7 @@ from visiontrain.config.schema import (
     ConvertConfig,
     ExportConfig,
     PlanConfig,
+    PredictConfig,
     TrainConfig,
     ValConfig,
 )
@@ -52,6 +53,7 @@ def test_help_lists_the_verbs_that_work(words, capsys):
         ("compare", CompareConfig),
         ("convert", ConvertConfig),
         ("export", ExportConfig),
+        ("predict", PredictConfig),
     ],
 )
 @pytest.mark.parametrize("form", [("help", "{}"), ("{}", "--help"), ("{}", "-h"), ("{}", "data=x", "help")])
