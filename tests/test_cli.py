@@ -48,12 +48,12 @@ def test_help_lists_the_verbs_that_work(words, capsys):
     [
         ("train", TrainConfig),
         ("val", ValConfig),
-        ("predict", PredictConfig),
         ("plan", PlanConfig),
         ("check", CheckConfig),
         ("compare", CompareConfig),
         ("convert", ConvertConfig),
         ("export", ExportConfig),
+        ("predict", PredictConfig),
     ],
 )
 @pytest.mark.parametrize("form", [("help", "{}"), ("{}", "--help"), ("{}", "-h"), ("{}", "data=x", "help")])

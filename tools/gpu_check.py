@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from tools import gpu_painting, gpu_ranks
+from tools import gpu_painting, gpu_prediction, gpu_ranks
 from tools.gpu_ranks import CLASSES, LeftOut, pictures
 from visiontrain.config.schema import LossConfig, TrainConfig, build
 from visiontrain.distributed import Ranks
@@ -260,6 +260,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "batch=auto": batch_auto,
     "deterministic resume": resume_bit_equal,
     **gpu_painting.CHECKS,
+    **gpu_prediction.CHECKS,
     **gpu_ranks.CHECKS,
 }
 

@@ -88,7 +88,12 @@ class Resumed:
             return tuple(found)
         was, now = before["images_per_update"], plan.images_per_update
         if was == now:
-            return (*found, f"an update still sees {now} images: learning rate, weight decay and schedule stay")
+            stay = (
+                "weight decay stays"
+                if self.config.epochs != self.planned
+                else "learning rate, weight decay and schedule stay"
+            )
+            return (*found, f"an update still sees {now} images: {stay}")
         return (
             *found,
             f"an update sees {now} images from now on, {was} before; weight decay used "
