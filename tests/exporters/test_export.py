@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import visiontrain
-from visiontrain import cli
+from visiontrain import YOLO, cli
 from visiontrain.config.schema import ValConfig, build
 from visiontrain.data.image import letterbox, read
 from visiontrain.errors import ConfigError, ExportError, WeightsError
@@ -63,6 +63,20 @@ def test_validation_scores_a_file_as_its_checkpoint(file, checkpoints, tmp_path,
     assert len(mine.found.scores) > 50
     np.testing.assert_allclose(np.sort(its.found.scores), np.sort(mine.found.scores), atol=1e-4, rtol=0)
     assert its.metrics == pytest.approx(mine.metrics, abs=1e-3)
+
+
+def test_prediction_with_a_file_finds_what_the_checkpoint_finds(file, folder, checkpoints, tiny):
+    pictures = str(tiny.parent / "images" / "val")
+    for exported, name in ((file, "yolov8n"), (folder, "yolo26n")):
+        mine, its = (YOLO(path).predict(pictures, conf=0.2, max_det=50) for path in (checkpoints[name], exported))
+        assert len(mine) == len(its) > 1 and sum(map(len, mine)) > 20
+        for ours, theirs in zip(mine, its, strict=True):
+            assert ours.names == theirs.names
+            np.testing.assert_allclose(theirs.boxes.conf, ours.boxes.conf, atol=1e-4, rtol=0)
+    with pytest.raises(ConfigError, match="exported file"):
+        YOLO(file).predict(pictures, half=True)
+    with pytest.raises(ConfigError, match="exported files run on the CPU"):
+        YOLO(file).predict(pictures, device="cuda")
 
 
 def test_raw_boxes_reach_out_of_the_picture_and_found_ones_do_not(file, tmp_path):
