@@ -59,6 +59,7 @@ def test_data_and_size_come_from_the_checkpoint_and_the_folder_tells(checkpoint,
     assert scores["per_class"]["circle"]["ap"] is None
     table = scores_table(evaluation).splitlines()
     assert [line.split()[0] for line in table[1:4]] == ["all", "square", "circle"]
+    assert evaluation.folder == tmp_path / "val" and table[-1] == f"Saved in {tmp_path / 'val'}"
     assert table[3].split()[1:] == ["0", "0", "-", "-", "-", "-"]
 
 

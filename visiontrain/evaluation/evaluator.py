@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -52,7 +53,7 @@ class Evaluation:
     size. In a split without any label the first six are 0.0 and a notice says so. ``per_class`` maps each class name to precision,
     recall, ap, ap50 (None without labels; such classes are in no mean), instances and images.
     ``found`` are all detections in original pixels, ``worst`` the images with the most errors at confidence 0.25,
-    ``seconds`` the time of each stage.
+    ``seconds`` the time of each stage, ``folder`` where curves, pictures and scores.json were written.
     """
 
     metrics: dict[str, float]
@@ -67,6 +68,7 @@ class Evaluation:
     seconds: dict[str, float]
     worst: tuple[Errors, ...] = ()
     notices: tuple[str, ...] = ()
+    folder: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for one line of JSON; null where there was nothing to measure."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _validate(config: ValConfig, ranks: Ranks) -> Evaluation:
         )
         if ranks.main:
             _keep(config, data, folder, index, evaluation, record)
-    return evaluation
+    return replace(evaluation, folder=folder)
 
 
 def _score_file(config: ValConfig) -> Evaluation:
@@ -95,7 +96,7 @@ def _score_file(config: ValConfig) -> Evaluation:
         _tell(record, index, ())
         evaluation = score_detections(found, index, config.scoring)
         _keep(config, config.data, folder, index, evaluation, record)
-    return evaluation
+    return replace(evaluation, folder=folder)
 
 
 def _folder(config: ValConfig, found: dict[str, Any]) -> Path:
@@ -190,6 +191,8 @@ def scores_table(evaluation: Evaluation) -> str:
         f"Precision and recall at confidence {evaluation.confidence:.3f}, where F1 is best."
     )
     lines.append(_speed(evaluation))
+    if evaluation.folder:
+        lines.append(f"Saved in {evaluation.folder}")
     return "\n".join(lines)
 
 
