@@ -12,3 +12,7 @@ def test_without_a_device_it_says_that_nothing_was_run(capsys):
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("not run: no CUDA device")
     assert all(name in line for name in gpu_check.CHECKS)
+
+
+def test_every_check_can_be_called():
+    assert all(map(callable, gpu_check.CHECKS.values()))
