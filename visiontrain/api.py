@@ -25,7 +25,7 @@ from visiontrain.config.sizes import CLASSES, counts_of, is_checkpoint
 from visiontrain.data.index_size import images_kept
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.paths import cache_dir
-from visiontrain.place import devices_of, place
+from visiontrain.place import devices_of, in_notebook, place
 from visiontrain.record.wire import home, told_home
 from visiontrain.training.footprint import Footprint
 from visiontrain.training.normalisation import choose_norm
@@ -86,7 +86,7 @@ class Run:
         figures = [self.folder / name for name in _FIGURES if (self.folder / name).is_file()]
         if not figures:
             print(f"{self.folder} holds no figures: the run had plots=False")
-        elif _in_notebook():
+        elif in_notebook():
             from IPython.display import Image, display
 
             display(*(Image(filename=str(figure)) for figure in figures))
@@ -107,9 +107,8 @@ class YOLO:
 
     def __init__(self, model: str | os.PathLike[str] = "yolov8n") -> None:
         self.model = os.fspath(model)
-        self._loaded: tuple[tuple[str, int], Loaded] | None = (
-            None  # of the last prediction, with path and time of the file
-        )
+        # Of the last prediction, with path and time of the file.
+        self._loaded: tuple[tuple[str, int], Loaded] | None = None
 
     def __repr__(self) -> str:
         return f"YOLO({self.model!r})"
@@ -147,7 +146,7 @@ class YOLO:
         from visiontrain.models.weights import load_network
 
         file = Path(model)
-        key = model, file.stat().st_mtime_ns if file.is_file() else 0
+        key = model, file.stat().st_mtime_ns if file.exists() else 0
         if self._loaded is None or self._loaded[0] != key:
             self._loaded = key, load_network(model)
         return self._loaded[1]
@@ -489,11 +488,3 @@ def _count_images(description: Description) -> tuple[int, float | None]:
             return description.images["train"], None
         raise
     return len(paths), sum(len(os.fsencode(path)) for path in paths) / len(paths)
-
-
-def _in_notebook() -> bool:
-    """Whether figures can be shown inline: a kernel is running this, not a terminal's IPython."""
-    if "IPython" not in sys.modules:
-        return False
-    shell = sys.modules["IPython"].get_ipython()
-    return shell is not None and hasattr(shell, "kernel")

@@ -1,10 +1,11 @@
-"""Where a launcher put this process among the ranks of a run, read from the environment; and what to do when it is gone."""
+"""Where this process runs: among which ranks a launcher put it, what to do when that is gone, and whether in a notebook."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -122,3 +123,9 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
         return int(text)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the launcher's environment is wrong: {name}={text} is not a whole number") from error
+
+
+def in_notebook() -> bool:
+    """Whether pictures can be shown inline: a kernel is running this, not a terminal's IPython."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return shell is not None and hasattr(shell, "kernel")

@@ -9,7 +9,7 @@ import pytest
 
 from visiontrain.config.image_size import ImageSize
 from visiontrain.prediction.merging import fuse, join
-from visiontrain.prediction.views import Eye, starts
+from visiontrain.prediction.views import Views, starts
 
 
 def part(*rows: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -27,13 +27,13 @@ def test_tiles_cover_a_side_and_overlap(length, tile, overlap):
     assert all(b - a <= tile * (1 - overlap) + 1 for a, b in pairwise(at))
 
 
-@pytest.mark.parametrize("eye", [Eye(ImageSize(64, 64), augment=True), Eye(ImageSize(64, 64), tile=48)])
-def test_what_a_view_shows_of_an_object_is_mapped_back_to_it(eye):
+@pytest.mark.parametrize("looks", [Views(ImageSize(64, 64), augment=True), Views(ImageSize(64, 64), tile=48)])
+def test_what_a_view_shows_of_an_object_is_mapped_back_to_it(looks):
     image = np.zeros((100, 150, 3), np.uint8)
     image[60:68, 90:99] = 255
     seen = 0
-    views = list(eye.views(image))
-    assert len(views) == (3 if eye.augment else 1 + 3 * 4)
+    views = list(looks.of(image))
+    assert len(views) == (3 if looks.augment else 1 + 3 * 4)
     for view in views:
         sample = view.sample
         ys, xs = np.nonzero(sample.image[..., 0] > 127)
@@ -44,11 +44,11 @@ def test_what_a_view_shows_of_an_object_is_mapped_back_to_it(eye):
         if view.whole(box)[0]:
             seen += 1
             assert np.allclose(view.in_picture(box), [[90, 60, 99, 68]], atol=2 / min(sample.scale))
-    assert (seen == 3) if eye.augment else (seen >= 2)
+    assert (seen == 3) if looks.augment else (seen >= 2)
 
 
 def test_a_box_that_an_inner_border_cuts_is_not_whole():
-    views = list(Eye(ImageSize(64, 64), tile=50, overlap=0).views(np.zeros((50, 100, 3), np.uint8)))
+    views = list(Views(ImageSize(64, 64), tile=50, overlap=0).of(np.zeros((50, 100, 3), np.uint8)))
     boxes = np.array([[0.0, 0, 20, 50], [20, 10, 49, 20], [10, 10, 40, 40]])
     assert [view.tile for view in views] == [False, True, True]
     assert [view.whole(boxes).tolist() for view in views] == [[True] * 3, [True, False, True], [False, True, True]]

@@ -200,3 +200,12 @@ def test_from_python_by_the_object_that_has_trained(settings):
     folder = model.train(**{**settings, "epochs": 1}).folder
     assert model.train(resume=folder / "weights" / "last.pt", epochs="+1").outcome == "finished"
     assert read_checkpoint(last_of(folder))["state"]["epoch"] == 2
+
+
+def test_the_learning_rate_is_not_said_to_stay_where_the_total_changes(settings):
+    folder = go({**settings, "epochs": 1}).folder
+    told = []
+    go({"resume": last_of(folder), "epochs": "+1", "batch": settings["batch"] // 2}, told.append)
+    said = [event.text for event in told if isinstance(event, Notice)]
+    assert any(text.endswith("images: weight decay stays") for text in said)
+    assert not any("schedule stay" in text for text in said)

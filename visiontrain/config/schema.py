@@ -671,7 +671,7 @@ INSTEAD = {
     "gpus": "write device=0",
     "hyp": "write cfg=file.yaml",
     "hsv": "write hsv_h=0.015 hsv_s=0.7 hsv_v=0.4",
-    "opset": "ONNX files have opset 18, which ONNX Runtime 1.18 and OpenVINO read; leave it out",
+    "opset": "ONNX files have opset 18; leave it out",
     "simplify": "ONNX files are simplified as they are written; leave it out",
     "verb": "the verb comes first: visiontrain train data=coco128.yaml",
     "mode": "the verb comes first: visiontrain train data=coco128.yaml",

@@ -13,11 +13,8 @@ from visiontrain.paths import cfg_dir
 COUNTED = "counted"  # the key beside a size's settings
 CLASSES = 80  # that the counts in the files are of
 CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint ends
-EXPORTED = {
-    "onnx": ".onnx",
-    "torchscript": ".torchscript",
-    "openvino": "_openvino_model",
-}  # and that of an exported file
+# And that of an exported file.
+EXPORTED = {"onnx": ".onnx", "torchscript": ".torchscript", "openvino": "_openvino_model"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from visiontrain.data.formats.coco import CocoSplit
 from visiontrain.data.index import Index
 from visiontrain.errors import DataError
 from visiontrain.evaluation.objects import Objects
+from visiontrain.record.files import write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def write_detections(file: Path, found: Objects, ids: Ids, index: Index) -> None
         }
         for image, klass, box, score in rows
     ]
-    file.write_text(json.dumps(content), encoding="utf-8")
+    write_text(file, json.dumps(content, ensure_ascii=False))
 
 
 def read_detections(file: Path, ids: Ids) -> Objects:

@@ -18,11 +18,10 @@ from visiontrain.prediction.decode import select
 from visiontrain.prediction.nms import Detections, as_they_are, non_max_suppression
 
 CONFIDENT = 0.01  # score from which boxes are told of apart
-BOX_TOLERANCE = 0.05  # pixels; measured are 1e-4 at 640 pixels (docs/export.md)
+BOX_TOLERANCE = 0.05  # pixels; measured are 2e-4 at 320 pixels (docs/export.md)
 SCORE_TOLERANCE = 1e-3  # measured are 3e-6 of trained models; 2e-4 of one whose scores were made steep
-ALONE_TOLERANCE = (
-    0.01  # share of detections that NMS may decide otherwise, for an overlap that is the limit to a rounding
-)
+# Share of detections that NMS may decide otherwise, for an overlap that is the limit to a rounding.
+ALONE_TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A detector as an ONNX file of opset 18, which ONNX Runtime 1.18 and OpenVINO read."""
+"""A detector as an ONNX file of opset 18."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from visiontrain.exporters.layout import Layout
 from visiontrain.models.exported.metadata import Metadata
 
 OPSET = 18
-_TRACED = (
-    2,
-    2,
-    3,
-)  # images and strides of the picture that is traced: none is 1, which torch would take for a constant
+# Images and strides of the picture that is traced: none is 1, which torch would take for a constant.
+_TRACED = 2, 2, 3
 
 
 def write_onnx(layout: Layout, metadata: Metadata, out: Path) -> None:

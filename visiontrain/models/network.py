@@ -17,9 +17,8 @@ class Network(nn.Module):
     class_names: tuple[str, ...]
     stride = 32
     licence: str
-    input_size: tuple[int, int] | None = (
-        None  # (height, width) that every batch must have; None: multiples of the stride
-    )
+    # (height, width) that every batch must have; None: multiples of the stride.
+    input_size: tuple[int, int] | None = None
 
     def use_nms(self, nms: bool | None) -> None:
         """Which head evaluation uses, where there are two; None: the one that needs no suppression.

@@ -25,7 +25,7 @@ from visiontrain.prediction.merging import TILE_IOU, Part, fuse, join
 from visiontrain.prediction.postprocess import choose, in_original_pixels
 from visiontrain.prediction.results import Boxes, Results
 from visiontrain.prediction.sources import Frame
-from visiontrain.prediction.views import Eye, View
+from visiontrain.prediction.views import View, Views
 
 STAGES = ("preprocess", "inference", "postprocess")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Predictor:
         self.config, self.on_shrink = config, on_shrink
         self.device = choose_device(device_for(config.model, config.device))
         self.classes = class_numbers(config.classes, network.class_names, "model")
-        self.eye = _eye(network, trained, config)
+        self.views = _views(network, trained, config)
         self.seconds = dict.fromkeys(("read", *STAGES), 0.0)
         self.at_once = config.batch
         network.use_nms(config.nms)
@@ -68,7 +68,7 @@ class Predictor:
 
     def results(self, frames: Iterable[Frame]) -> Iterator[Results]:
         """One for each picture, in order; at most ``batch`` pictures are in memory."""
-        together = self.config.batch if self.eye.single else 1
+        together = self.config.batch if self.views.single else 1
         incoming = self._timed("read", frames)
         while group := list(islice(incoming, together)):
             before = dict(self.seconds)
@@ -89,7 +89,7 @@ class Predictor:
         parts: list[list[tuple[bool, Part]]] = [[] for _ in images]
         waiting: dict[tuple[int, int], list[tuple[int, View]]] = {}
         for number, image in enumerate(images):
-            for view in self._timed("preprocess", self.eye.views(image)):
+            for view in self._timed("preprocess", self.views.of(image)):
                 alike = waiting.setdefault(view.sample.size, [])
                 alike.append((number, view))
                 if len(alike) >= self.config.batch:
@@ -101,7 +101,7 @@ class Predictor:
 
     def _merged(self, parts: Sequence[tuple[bool, Part]]) -> Part:
         """One part of those of a picture, each with whether it is a tile's."""
-        if self.eye.single:
+        if self.views.single:
             return parts[0][1]
         config = self.config
         tiles = [part for of_tile, part in parts if of_tile]
@@ -147,11 +147,11 @@ class Predictor:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
         with self._stage("postprocess"):
-            if getattr(output, "end_to_end", False) and self.eye.single:
+            if getattr(output, "end_to_end", False) and self.views.single:
                 self._refuse_idle()
             chosen = choose(
                 output,
-                conf=config.conf if self.eye.single else min(config.conf, LOW),
+                conf=config.conf if self.views.single else min(config.conf, LOW),
                 iou=config.iou,
                 max_det=config.max_det,
                 classes=self.classes,
@@ -192,7 +192,7 @@ def _in_picture(view: View, boxes: np.ndarray, scores: np.ndarray, classes: np.n
     return view.in_picture(boxes[whole]), scores[whole], classes[whole]
 
 
-def _eye(network: Network, trained: dict[str, Any], config: PredictConfig) -> Eye:
+def _views(network: Network, trained: dict[str, Any], config: PredictConfig) -> Views:
     """How to look; a file exported for one size takes no other."""
     fixed = network.input_size and ImageSize(*network.input_size)
     if fixed and config.augment:
@@ -200,4 +200,4 @@ def _eye(network: Network, trained: dict[str, Any], config: PredictConfig) -> Ey
     if fixed and config.imgsz not in (AS_TRAINED, fixed):
         raise ConfigError(f"imgsz={config.imgsz}: {network.name} takes pictures of {fixed} pixels alone; leave it out")
     imgsz = fixed or (image_size(trained["imgsz"]) if config.imgsz == AS_TRAINED else config.imgsz)
-    return Eye(imgsz, network.stride, network.input_size, config.augment, config.tile, config.tile_overlap)
+    return Views(imgsz, network.stride, network.input_size, config.augment, config.tile, config.tile_overlap)

@@ -14,6 +14,7 @@ import numpy as np
 
 from visiontrain.errors import VisionTrainError
 from visiontrain.paths import cache_dir
+from visiontrain.place import in_notebook
 from visiontrain.record.plots.ink import write_picture
 
 _VIEWERS = {"linux": "xdg-open", "darwin": "open", "win32": "explorer"}
@@ -29,7 +30,7 @@ def show_picture(picture: np.ndarray, name: str) -> None:
     Raises:
         VisionTrainError: there is no notebook and no display.
     """
-    if "ipykernel" in sys.modules:
+    if in_notebook():
         from IPython.display import Image, display
 
         display(Image(data=cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))[1].tobytes()))

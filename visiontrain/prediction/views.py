@@ -45,7 +45,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Eye:
+class Views:
     """How pictures are looked at.
 
     Args:
@@ -68,7 +68,7 @@ class Eye:
         """Whether each picture is looked at once."""
         return not (self.augment or self.tile)
 
-    def views(self, image: np.ndarray) -> Iterator[View]:
+    def of(self, image: np.ndarray) -> Iterator[View]:
         """Of (H, W, 3) uint8 RGB, one after another: a large picture has many tiles."""
         for factor, mirrored in VARIANTS if self.augment else VARIANTS[:1]:
             size = self.imgsz if factor == 1 else self.imgsz.scaled(factor)

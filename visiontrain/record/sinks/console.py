@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from visiontrain.place import in_notebook
 from visiontrain.record.events import (
     Curves,
     EpochEnded,
@@ -157,7 +158,7 @@ class Console:
     def _open(self, label: str, images: int, done: int) -> None:
         if not _live(self._stream):
             return
-        make = _notebook_bar() if _in_notebook() else tqdm
+        make = _notebook_bar() if in_notebook() else tqdm
         options = {"total": images, "initial": done, "desc": label, "unit": " img", "leave": False, "mininterval": 0.2}
         options["bar_format"] = BAR if _width(self._stream) >= NARROW_BELOW else NARROW
         self._bar = make(file=self._stream, dynamic_ncols=True, **options)
@@ -206,7 +207,7 @@ class Progress:
 
 def _live(stream: TextIO) -> bool:
     """Whether a bar can move here: a terminal or a notebook."""
-    return stream.isatty() or (stream is sys.stdout and _in_notebook())
+    return stream.isatty() or (stream is sys.stdout and in_notebook())
 
 
 def _colours(stream: TextIO) -> bool:
@@ -220,10 +221,6 @@ def _width(stream: TextIO) -> int:
 
 def _paint(text: str, code: str, colours: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if colours else text
-
-
-def _in_notebook() -> bool:
-    return "ipykernel" in sys.modules
 
 
 def _notebook_bar() -> Any:
