@@ -152,6 +152,13 @@ def test_what_is_missing_is_said_with_an_example():
     assert parse_words(PlanConfig, []).batch == 16
 
 
+def test_scoring_predictions_needs_data_and_no_model():
+    assert parse_words(ValConfig, ["predictions=found.json", "data=my.yaml"]).predictions == "found.json"
+    assert complaint("predictions=found.json", settings=ValConfig).startswith("data is missing: predictions of what?")
+    said = complaint("predictions=found.json", "data=my.yaml", "model=best.pt", "iou=0.5", settings=ValConfig)
+    assert [line.split()[0] for line in said.splitlines()] == ["model", "iou"]
+
+
 def test_a_file_lies_under_the_words(tmp_path):
     file = tmp_path / "recipe.yaml"
     file.write_text("lr0: 1e-3\nval: no\nepochs: 010\nname: no\nbatch: 4\n")
