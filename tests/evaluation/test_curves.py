@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from visiontrain.evaluation import matching
-from visiontrain.evaluation.curves import confusion, judged, over_confidence
+from visiontrain.evaluation.curves import Errors, confusion, judged, most_errors, over_confidence
 from visiontrain.evaluation.matching import match
 from visiontrain.evaluation.objects import Objects
 
@@ -100,6 +100,19 @@ def test_an_unmatched_pair_is_one_of_each_in_the_confusion():
     truth = objects([(0, 200, 200, 300, 300, 0, 1)])
     found = objects([(0, 50, 50, 100, 100, 0, 0.6)])
     assert confusion(truth, found, 1).tolist() == [[0, 1], [1, 0]]
+
+
+def test_the_worst_pictures_come_first_and_those_without_an_error_not_at_all():
+    there = [(0, 10, 10, 30, 30, 0, 1), (1, 10, 10, 30, 30, 0, 1), (1, 50, 50, 90, 90, 1, 1), (2, 10, 10, 30, 30, 0, 1)]
+    seen = [
+        (0, 10, 10, 30, 30, 0, 0.9),  # right
+        (1, 10, 10, 30, 30, 0, 0.9),  # right
+        (1, 50, 50, 90, 90, 0, 0.9),  # of the wrong class: one is missed and one is wrong
+        (2, 10, 10, 30, 30, 0, 0.2),  # not sure enough
+        (4, 10, 10, 30, 30, 0, 0.9),  # where nothing is
+    ]
+    worst = most_errors(objects(there), objects(seen))
+    assert worst == (Errors(1, 1, 1), Errors(2, 1, 0), Errors(4, 0, 1))
 
 
 def test_confusion_sums_to_the_counts():
