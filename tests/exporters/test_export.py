@@ -73,7 +73,7 @@ def test_prediction_with_a_file_finds_what_the_checkpoint_finds(file, folder, ch
         for ours, theirs in zip(mine, its, strict=True):
             assert ours.names == theirs.names
             np.testing.assert_allclose(theirs.boxes.conf, ours.boxes.conf, atol=1e-4, rtol=0)
-    with pytest.raises(ConfigError, match="max_det=500: it is 300"):
+    with pytest.raises(ConfigError, match="max_det=500: it is 50"):
         YOLO(folder).predict(pictures, max_det=500)
     with pytest.raises(ConfigError, match="exported file"):
         YOLO(file).predict(pictures, half=True)
