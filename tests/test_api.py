@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import visiontrain
-from visiontrain import api
+from visiontrain import actions, api
 from visiontrain.api import YOLO, Metrics, Run
 from visiontrain.errors import ConfigError
 
@@ -94,5 +94,5 @@ def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise(monkeypatch, 
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     if name:
         monkeypatch.setenv(name, value)
-    api.calm_threads()
+    actions.calm_threads()
     assert os.environ.get("GOMP_SPINCOUNT") == kept

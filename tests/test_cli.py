@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import visiontrain
-from visiontrain import api, cli
+from visiontrain import actions, cli
 from visiontrain.config.help import VERBS
 from visiontrain.config.schema import (
     CheckConfig,
@@ -220,7 +220,7 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     def fail(config):
         raise error
 
-    monkeypatch.setattr(api, "run_training", fail)
+    monkeypatch.setattr(actions, "run_training", fail)
     assert cli.main(["train", "data=x"]) == code
     said = capsys.readouterr().err
     assert said.startswith("visiontrain: ") and "Traceback" not in said
@@ -239,8 +239,8 @@ def test_a_reader_that_has_read_enough_is_no_fault():
 
 def test_a_fault_of_ours_shows_its_traceback():
     code = (
-        "import sys, visiontrain.api as api, visiontrain.cli as cli\n"
-        "api.run_plan = lambda config: 1 / 0\n"
+        "import sys, visiontrain.actions as actions, visiontrain.cli as cli\n"
+        "actions.run_plan = lambda config: 1 / 0\n"
         "sys.exit(cli.main(['plan']))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -249,7 +249,7 @@ def test_a_fault_of_ours_shows_its_traceback():
 
 def test_words_arrive_in_the_settings(monkeypatch):
     seen = []
-    monkeypatch.setattr(api, "run_training", seen.append)
+    monkeypatch.setattr(actions, "run_training", seen.append)
     assert cli.main(["train", "data=x", "batch=8", "lr0=1e-3"]) == 0
     assert (seen[0].batch, seen[0].optim.lr0, seen[0].given) == (8, 0.001, {"data", "batch", "lr0"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from visiontrain import api, cli
+from visiontrain import actions, cli
 from visiontrain.errors import ConfigError, DataError
 
 
@@ -29,7 +29,7 @@ def test_an_error_is_told_once(rank, local, told_by, said, monkeypatch, capsys):
     for name, value in {**environment, "MASTER_ADDR": "a", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(cli.platform, "node", lambda: "box")
-    monkeypatch.setattr(api, "run_training", fail)
+    monkeypatch.setattr(actions, "run_training", fail)
     assert cli.main(["train", "data=x"]) == DataError.exit_code
     assert capsys.readouterr().err.strip() == said
 

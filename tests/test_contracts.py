@@ -17,7 +17,8 @@ import torch
 import yaml
 
 from visiontrain.cli import main
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.training.run import train
 
 JUDGED = {"val_updates": 1, "average_best": 2}  # so that there is all that can be

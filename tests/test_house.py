@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "visiontrain"
 LAYERS = {
     "cli": 8, "__main__": 8,
-    "api": 7, "__init__": 7,
+    "api": 7, "actions": 7, "__init__": 7,
     "checks": 6, "launch": 6,
     "training": 5, "exporters": 5,
     "evaluation": 4, "prediction": 4,
@@ -135,6 +135,7 @@ def test_no_imports_run_in_a_ring():
         ".config.help",
         ".config.files",
         ".cli",
+        ".actions",
         ".api",
         ".training.plan",
     ],

@@ -156,13 +156,13 @@ def test_one_rank_is_asked_to_stop_and_all_do(settings, tmp_path, family):
 
 
 def test_this_process_is_asked_to_stop_and_all_ranks_do(settings, tmp_path, family, capsys):
-    from visiontrain import api
+    from visiontrain import actions
 
     settings["workers"] = 1  # their processes have to go as well
     stop = Watch(window=2, act=lambda ranks: os.kill(os.getpid(), signal.SIGTERM))
-    original = api.run_training
+    original = actions.run_training
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "run_training", lambda config: original(config, [stop]))
+        patch.setattr(actions, "run_training", lambda config: original(config, [stop]))
         assert cli.main(["train", *words(settings)]) == 130
     error = capsys.readouterr().err
     assert error.startswith("visiontrain: SIGTERM; go on with: visiontrain train resume=") and error.count("\n") == 1

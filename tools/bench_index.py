@@ -28,7 +28,7 @@ import cv2
 import numpy as np
 
 from visiontrain.batch import Sample
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data import kept
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description

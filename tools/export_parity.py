@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from visiontrain import api
+from visiontrain.actions import before_torch
 from visiontrain.config.sizes import EXPORTED
 
 
 def rows(checkpoints: Sequence[str], data: str, images: int, formats: Sequence[str] = tuple(EXPORTED)) -> Iterator[str]:
     """The lines of a Markdown table."""
-    api.before_torch()
+    before_torch()
     from visiontrain.config.image_size import image_size
     from visiontrain.config.schema import ExportConfig
     from visiontrain.exporters.export import metadata_of, pictures_of, write_compared

@@ -23,7 +23,9 @@ import torch
 
 from tools import gpu_painting, gpu_prediction, gpu_ranks
 from tools.gpu_ranks import CLASSES, LeftOut, pictures
-from visiontrain.config.schema import LossConfig, TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.groups import LossConfig
+from visiontrain.config.schema import TrainConfig
 from visiontrain.distributed import Ranks
 from visiontrain.errors import OutOfMemory
 from visiontrain.losses import LOSSES

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from visiontrain.batch import Batch, collate
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split

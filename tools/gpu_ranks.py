@@ -32,7 +32,9 @@ from visiontrain.checks.equality import TOLERANCES, Pieces, full_float32, gradie
 from visiontrain.checks.rows import FAIL
 from visiontrain.checks.together import shared_gradient
 from visiontrain.checks.trial import fingerprint
-from visiontrain.config.schema import CheckConfig, LossConfig, TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.groups import LossConfig
+from visiontrain.config.schema import CheckConfig, TrainConfig
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.losses import LOSSES
 from visiontrain.models import build_model

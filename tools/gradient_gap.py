@@ -20,7 +20,7 @@ from torch import Tensor
 from visiontrain.batch import Batch, collate
 from visiontrain.checks import equality
 from visiontrain.checks.equality import Pieces, relative
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split

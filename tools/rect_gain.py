@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from visiontrain.config.groups import AugmentConfig, SamplingConfig
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import AugmentConfig, SamplingConfig, TrainConfig
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split

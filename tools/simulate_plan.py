@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from visiontrain import api
+from visiontrain import actions
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import PlanConfig
 from visiontrain.data.sampler import permutation
@@ -75,7 +75,7 @@ class Epoch:
 
 def main(words: Sequence[str]) -> None:
     seed, rest = read_seed(words)
-    plan = api.run_plan(parse_words(PlanConfig, rest))
+    plan = actions.run_plan(parse_words(PlanConfig, rest))
     if not plan.images:
         raise ConfigError("images= is missing: how many pictures the run has")
     print("\n".join(plan.sentences()), flush=True)

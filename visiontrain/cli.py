@@ -1,4 +1,4 @@
-"""The command ``visiontrain``: words -> verb and settings -> one call of the api; prints errors and sets the exit code."""
+"""The command ``visiontrain``: words -> verb and settings -> one action; prints errors and sets the exit code."""
 
 from __future__ import annotations
 
@@ -93,19 +93,19 @@ def _known(verb: str) -> str:
 
 def _train(words: list[str]) -> int:
     config = parse_words(TrainConfig, words)
-    from visiontrain import api  # torch takes seconds to import; a typo was answered above
+    from visiontrain import actions  # torch takes seconds to import; a typo was answered above
 
-    api.run_training(config)
+    actions.run_training(config)
     return 0
 
 
 def _val(words: list[str]) -> int:
     config = parse_words(ValConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
     from visiontrain.evaluation.validation import scores_table
     from visiontrain.record.files import plain
 
-    evaluation = api.run_validation(config)
+    evaluation = actions.run_validation(config)
     if place().rank:  # rank 0 speaks for all
         return 0
     if config.format == "json":
@@ -117,9 +117,9 @@ def _val(words: list[str]) -> int:
 
 def _predict(words: list[str]) -> int:
     config = parse_words(PredictConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
 
-    for result in api.run_prediction(config, lines=config.format == "text"):
+    for result in actions.run_prediction(config, lines=config.format == "text"):
         if config.format == "json":
             print(json.dumps({"schema_version": 1, **result.row()}, allow_nan=False), flush=True)
     return 0
@@ -127,9 +127,9 @@ def _predict(words: list[str]) -> int:
 
 def _plan(words: list[str]) -> int:
     config = parse_words(PlanConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
 
-    plan = api.run_plan(config)
+    plan = actions.run_plan(config)
     print("\n".join(plan.sentences()))
     print("These are counts; they say nothing about the memory of a device, nor about speed.")
     if config.format == "json":
@@ -139,10 +139,10 @@ def _plan(words: list[str]) -> int:
 
 def _check(words: list[str]) -> int:
     config = parse_words(CheckConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
     from visiontrain.record.files import plain
 
-    result = api.run_check(config)
+    result = actions.run_check(config)
     if config.format == "json" and result.main:
         print(json.dumps(plain(result.to_json()), allow_nan=False))
     return result.exit_code
@@ -150,27 +150,27 @@ def _check(words: list[str]) -> int:
 
 def _convert(words: list[str]) -> int:
     config = parse_words(ConvertConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
 
-    print("\n".join(api.run_convert(config).sentences()))
+    print("\n".join(actions.run_convert(config).sentences()))
     return 0
 
 
 def _export(words: list[str]) -> int:
     config = parse_words(ExportConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
 
-    print("\n".join(api.run_export(config).sentences()))
+    print("\n".join(actions.run_export(config).sentences()))
     return 0
 
 
 def _compare(words: list[str]) -> int:
     config = parse_words(CompareConfig, words)
-    from visiontrain import api
+    from visiontrain import actions
     from visiontrain.record.compare_text import as_text
     from visiontrain.record.files import plain
 
-    comparison = api.run_compare(config)
+    comparison = actions.run_compare(config)
     if config.format == "json":
         print(json.dumps(plain(comparison.to_json()), allow_nan=False))
     else:

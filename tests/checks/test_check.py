@@ -12,7 +12,8 @@ from visiontrain import cli
 from visiontrain.checks import check as module
 from visiontrain.checks.preflight import Epoch, Preflight
 from visiontrain.checks.rows import FAIL, PASS, Row
-from visiontrain.config.schema import CheckConfig, TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import CheckConfig, TrainConfig
 from visiontrain.errors import ConfigError
 
 

@@ -20,7 +20,8 @@ from visiontrain.checks.preflight import Epoch, _equality, _slowest
 from visiontrain.checks.rows import FAIL, NOTE, PASS, Row, merged
 from visiontrain.checks.together import Places, one_process_row, same_on_all
 from visiontrain.checks.trial import Counts, Seen, Window, full_windows, observe
-from visiontrain.config.schema import CheckConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import CheckConfig
 from visiontrain.training.ledger import Ledger
 from visiontrain.training.reduction import Reduction
 from visiontrain.training.run import micro_batches

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Targets
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.distributed import ALONE, Ranks

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import visiontrain
+from visiontrain.config.build import INSTEAD, NOT_YET, build
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import (
-    INSTEAD,
-    NOT_YET,
     CheckConfig,
     CompareConfig,
     ConvertConfig,
@@ -20,7 +19,6 @@ from visiontrain.config.schema import (
     PredictConfig,
     TrainConfig,
     ValConfig,
-    build,
 )
 from visiontrain.config.values import leaves_of, written
 from visiontrain.errors import ConfigError

@@ -12,10 +12,12 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.build import build
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.parse import parse_keywords, parse_words
 from visiontrain.config.pipeline import Pipeline, read_pipeline
-from visiontrain.config.schema import AugmentConfig, TrainConfig, build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.augment import album, usual
 from visiontrain.data.augment.draft import Context, Draft
 from visiontrain.data.dataset import TrainSet

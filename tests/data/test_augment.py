@@ -9,9 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment import AUGMENTATIONS
 from visiontrain.data.augment.affine import move_boxes
 from visiontrain.data.augment.colour import colour_matrix

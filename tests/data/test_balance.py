@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from visiontrain.config.schema import AugmentConfig, SamplingConfig
+from visiontrain.config.groups import AugmentConfig, SamplingConfig
 from visiontrain.data.balance import class_shares, class_weights, repeat_factors
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.index import Index

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data import cache as module
 from visiontrain.data import pixels
 from visiontrain.data.bad import BadPicture

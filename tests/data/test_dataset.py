@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from visiontrain.batch import join, regroup
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import loader as loading
 from visiontrain.data import pixels
 from visiontrain.data.augment import AUGMENTATIONS

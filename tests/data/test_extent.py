@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.augment.extent import visible_extents
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description

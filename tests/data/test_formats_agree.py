@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data.convert import convert
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data import kept
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from visiontrain.batch import collate
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data.augment.draft import Tile
 from visiontrain.data.augment.lay import lay, most_pixels
 from visiontrain.data.augment.paint import paint

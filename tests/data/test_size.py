@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.config.image_size import ImageSize, image_size
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.schema import AugmentConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split

@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
+from visiontrain.config.groups import AugmentConfig, SamplingConfig
 from visiontrain.config.image_size import ImageSize
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.schema import AugmentConfig, SamplingConfig
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split

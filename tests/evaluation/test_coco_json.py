@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from visiontrain.config.schema import ScoringConfig
+from visiontrain.config.groups import ScoringConfig
 from visiontrain.data.convert import convert
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from visiontrain.batch import Sample, collate
-from visiontrain.config.schema import ScoringConfig
+from visiontrain.config.groups import ScoringConfig
 from visiontrain.errors import ConfigError, OutOfMemory
 from visiontrain.evaluation.evaluator import evaluate
 

@@ -8,7 +8,7 @@ from evaluation.test_evaluator import NAMES, Cramped, Labels, Oracle, letterboxe
 from ranks import run_on_ranks
 
 from visiontrain.batch import collate
-from visiontrain.config.schema import ScoringConfig
+from visiontrain.config.groups import ScoringConfig
 from visiontrain.distributed import ALONE
 from visiontrain.errors import DataError
 from visiontrain.evaluation.evaluator import evaluate

@@ -9,7 +9,8 @@ import pytest
 import torch
 import yaml
 
-from visiontrain.config.schema import TrainConfig, ValConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.validation import scores_table, validate
 from visiontrain.models import build_model

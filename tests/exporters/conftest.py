@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.models.weights import SCHEMA_VERSION
 
 

@@ -13,7 +13,8 @@ import torch
 
 import visiontrain
 from visiontrain import YOLO, cli
-from visiontrain.config.schema import ValConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import ValConfig
 from visiontrain.data.image import letterbox, read
 from visiontrain.errors import ConfigError, ExportError, WeightsError
 from visiontrain.evaluation.validation import validate

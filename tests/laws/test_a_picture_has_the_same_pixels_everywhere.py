@@ -10,8 +10,8 @@ import pytest
 from data.kinds import H, W, all_kinds, exif, jpeg, picture
 
 from visiontrain.checks.data import examine
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.config.pipeline import Pipeline
-from visiontrain.config.schema import AugmentConfig
 from visiontrain.data import image
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description

@@ -11,7 +11,8 @@ from laws.toys import ALONE, flat, relative
 from ranks import ends_of_ranks, run_on_ranks
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.memory import is_out_of_memory
 from visiontrain.nn.norm import running_statistics
 from visiontrain.record.events import WindowClosed

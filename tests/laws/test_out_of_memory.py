@@ -16,7 +16,8 @@ from laws.pressure import PLACES, Pressed, Pressure, cuda_says, cudnn_says, inst
 from laws.toys import flat, relative
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import Interrupted, OutOfMemory
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.record.events import EpochEnded, FactsChanged, MicroBatchDone, Notice, WindowClosed

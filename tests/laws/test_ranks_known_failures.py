@@ -15,7 +15,8 @@ from laws.toys import ALONE, Toy, cut, flat, full_precision, reach_of, relative
 from ranks import run_on_ranks
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, ValConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig, ValConfig
 from visiontrain.errors import ConfigError
 from visiontrain.evaluation.validation import _validate
 from visiontrain.losses import LossSum, Term

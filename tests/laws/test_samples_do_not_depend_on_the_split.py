@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data.cache import close, in_memory
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description

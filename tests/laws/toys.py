@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Targets
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.distributed import Ranks
 from visiontrain.losses import DetectionLoss, DualDetectionLoss, LossSum, Term
 from visiontrain.models.detector import Detector

@@ -10,7 +10,7 @@ from laws.test_a_window_is_one_batch import check_split_invariance
 from laws.toys import OURS, Narrow
 
 from visiontrain.batch import Targets
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.losses import DetectionLoss
 from visiontrain.nn.head import HeadOutput, cell_centres
 

@@ -8,7 +8,7 @@ import torch
 
 from visiontrain.batch import Targets
 from visiontrain.boxes import xywh_to_xyxy
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.losses import LOSSES
 from visiontrain.models import MODELS
 from visiontrain.models.weights import load_model

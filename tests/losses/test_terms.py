@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from visiontrain.batch import Targets
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.losses import DetectionLoss, LossSum, Term
 from visiontrain.losses.sums import require_loss_sum
 from visiontrain.losses.terms import box_sum, classification_sum, distribution_sum

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from visiontrain.batch import empty_batch
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.errors import ConfigError
 from visiontrain.losses import LOSSES
 from visiontrain.models import MODELS, build_model, model_names

@@ -13,8 +13,9 @@ import yaml
 
 from visiontrain import YOLO, predict
 from visiontrain.cli import main
+from visiontrain.config.build import build
 from visiontrain.config.image_size import image_size
-from visiontrain.config.schema import TrainConfig, ValConfig, build
+from visiontrain.config.schema import TrainConfig, ValConfig
 from visiontrain.data.dataset import EvalSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import open_index

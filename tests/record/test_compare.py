@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from visiontrain import cli, models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
 from visiontrain.record import compare as compared
 from visiontrain.record.compare import Comparison, Pair, Point, compare

@@ -7,7 +7,8 @@ import torch
 
 from tools.plain_train import plain_train
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.training.run import train
 

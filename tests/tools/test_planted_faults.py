@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tools.planted_faults import FAULTS, OFFSET
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data.dataset import EvalSet, TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tools.results import rows_of, store
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
 from visiontrain.training.run import RunResult
 

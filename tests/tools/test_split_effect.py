@@ -10,7 +10,7 @@ from laws.toys import Narrow, cut, gradient_by_hand, relative, run_window
 from tools import split_effect
 from tools.split_effect import RESULT, OwnDenominator, main, read_words, with_one_class
 from visiontrain import models
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.errors import ConfigError

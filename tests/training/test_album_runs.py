@@ -9,7 +9,7 @@ import yaml
 from training.test_run import assert_same_state, interrupt_in_window
 from training.test_sampling import go
 
-from visiontrain.api import _ranks_to_start
+from visiontrain.actions import ranks_to_start
 from visiontrain.config.parse import parse_keywords, parse_words
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, Interrupted
@@ -53,7 +53,7 @@ def test_what_cannot_be_written_down_is_asked_for_again_and_stays_on_one_device(
     train(parse_keywords(TrainConfig, {"resume": str(last), "albumentations": compose}))
     assert_same_state(whole.folder / "weights" / "last.pt", last)
     with pytest.raises(ConfigError, match="ranks of several devices cannot be given it"):
-        _ranks_to_start(parse_keywords(TrainConfig, {**given, "device": "cpu,cpu"}))
+        ranks_to_start(parse_keywords(TrainConfig, {**given, "device": "cpu,cpu"}))
 
 
 def darker(image, **_):

@@ -13,7 +13,8 @@ import torch
 from visiontrain import models
 from visiontrain.checks import preflight
 from visiontrain.checks.trial import full_windows
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.loader import training_loader
 from visiontrain.data.sampler import WindowSampler
 from visiontrain.distributed import ALONE

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from visiontrain import models
+from visiontrain.config.build import build
 from visiontrain.config.image_size import ImageSize
-from visiontrain.config.schema import AUTO, PlanConfig, TrainConfig, ValConfig, build
+from visiontrain.config.schema import AUTO, PlanConfig, TrainConfig, ValConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.distributed import Ranks

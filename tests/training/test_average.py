@@ -9,7 +9,8 @@ import signal
 import pytest
 import torch
 
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import Interrupted
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.record.events import Checkpointed, EpochEnded

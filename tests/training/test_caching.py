@@ -8,7 +8,8 @@ import pytest
 from ranks import run_on_ranks
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.distributed import ALONE
 from visiontrain.errors import ConfigError
 from visiontrain.models.weights import read_checkpoint

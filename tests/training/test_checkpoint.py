@@ -13,7 +13,8 @@ import pytest
 import torch
 from models.hostile import Runs
 
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import TrainingStopped
 from visiontrain.models.archive import write_archive
 from visiontrain.models.weights import read_checkpoint

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.training.ema import EMA
 from visiontrain.training.run import train
 

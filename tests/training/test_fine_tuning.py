@@ -9,7 +9,8 @@ import torch
 from training.test_run import assert_same_state, interrupt_in_window
 from training.test_sampling import go
 
-from visiontrain.config.schema import ValConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import ValConfig
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.validation import validate
 from visiontrain.losses import DualDetectionLoss

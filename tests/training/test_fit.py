@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.record.events import WindowClosed
 from visiontrain.training import transaction
 from visiontrain.training.plan import make_plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import CheckConfig, PlanConfig, TrainConfig
 from visiontrain.config.sizes import counts_of
 from visiontrain.errors import ConfigError
 from visiontrain.models import build_model

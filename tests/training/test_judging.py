@@ -12,7 +12,8 @@ import torch
 from ranks import run_on_ranks
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.record.events import Checkpointed, EpochEnded, EvaluationStarted, Validated

@@ -10,8 +10,9 @@ import yaml
 
 from visiontrain import models
 from visiontrain.cli import main
+from visiontrain.config.build import build
 from visiontrain.config.parse import parse_words
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.training.resume import resume

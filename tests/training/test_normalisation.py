@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from visiontrain import models
-from visiontrain.api import run_plan
-from visiontrain.config.schema import PlanConfig, TrainConfig, build
+from visiontrain.actions import run_plan
+from visiontrain.config.build import build
+from visiontrain.config.schema import PlanConfig, TrainConfig
 from visiontrain.errors import ConfigError, Interrupted, WeightsError
 from visiontrain.models.weights import load_model, model_of, read_checkpoint
 from visiontrain.nn.norm import NORMS, norm_layers, norm_of, swap_norms

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from visiontrain.config.schema import OptimConfig
+from visiontrain.config.groups import OptimConfig
 from visiontrain.models import build_model
 from visiontrain.training.optimizer import (
     LONG_RUN,

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, DataError, Interrupted, TrainingStopped, WeightsError
 from visiontrain.losses import DetectionLoss, LossSum, Term
 from visiontrain.models.weights import load_model, read_checkpoint

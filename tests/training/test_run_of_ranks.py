@@ -9,7 +9,8 @@ import torch
 from ranks import run_on_ranks
 
 from visiontrain import models
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.distributed import Ranks

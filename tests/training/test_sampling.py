@@ -12,7 +12,8 @@ from visiontrain import models
 from visiontrain.api import plan
 from visiontrain.checks.preflight import at_largest
 from visiontrain.cli import main
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.description import load_description
 from visiontrain.data.index import read_split
 from visiontrain.distributed import Ranks

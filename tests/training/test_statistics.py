@@ -10,7 +10,8 @@ from torch import nn
 
 from visiontrain import models
 from visiontrain.batch import Batch, Targets
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.norm import batch_norms, running_statistics

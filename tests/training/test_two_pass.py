@@ -15,7 +15,8 @@ from training.test_run import assert_same_state
 
 from visiontrain import models
 from visiontrain.checks.preflight import preflight
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.models.weights import read_checkpoint
 from visiontrain.record.events import MicroBatchDone, WindowClosed

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from visiontrain.config.schema import TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import TrainConfig
 from visiontrain.data.bad import ONE_IN, refuse_many
 from visiontrain.errors import DataError
 from visiontrain.record.events import Notice, RunStarted

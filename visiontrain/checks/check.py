@@ -13,7 +13,8 @@ from visiontrain.checks.export import export_rows
 from visiontrain.checks.preflight import Preflight, preflight
 from visiontrain.checks.report import as_json, data_text, export_text, plan_text, preflight_text, summary
 from visiontrain.checks.rows import FAIL, Row
-from visiontrain.config.schema import CheckConfig, TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import CheckConfig, TrainConfig
 from visiontrain.config.values import leaves_of
 from visiontrain.data.description import load_description
 from visiontrain.data.index import index_of

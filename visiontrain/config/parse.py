@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from visiontrain.config.build import Settings, assemble, check, unknown
 from visiontrain.config.files import read_entries
 from visiontrain.config.schema import (
     CheckConfig,
@@ -16,12 +17,8 @@ from visiontrain.config.schema import (
     ConvertConfig,
     ExportConfig,
     PredictConfig,
-    Settings,
     TrainConfig,
     ValConfig,
-    assemble,
-    check,
-    unknown,
 )
 from visiontrain.config.sizes import is_checkpoint
 from visiontrain.config.values import Leaf, leaves_of, written

@@ -248,3 +248,9 @@ _READERS: dict[type, Callable[[Leaf, Any], Any]] = {
     ImageSize: _read_size,
     Pipeline: lambda leaf, value: read_pipeline(value),
 }
+
+
+def like(owner: type, name: str, **changes: Any) -> Any:
+    """The same setting as in another class, so that it is described once; ``changes`` say what differs."""
+    leaf = leaves_of(owner)[name]
+    return setting(changes.pop("default", leaf.default), **{**leaf.meta, **changes})

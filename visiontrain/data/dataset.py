@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from visiontrain.batch import Sample
+from visiontrain.config.groups import SamplingConfig
 from visiontrain.config.image_size import ImageSize, image_size
-from visiontrain.config.schema import SamplingConfig
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment import augment
 from visiontrain.data.augment.draft import Context
@@ -22,7 +22,7 @@ from visiontrain.data.shuffle import Shuffle
 from visiontrain.data.window_size import drawn_size, fitted_size, shape_kinds
 
 if TYPE_CHECKING:
-    from visiontrain.config.schema import AugmentConfig
+    from visiontrain.config.groups import AugmentConfig
 
 Key = tuple[int, int, ImageSize]  # epoch and position, from 0, and the size of the window
 

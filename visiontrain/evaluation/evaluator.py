@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Sample
-from visiontrain.config.schema import ScoringConfig
+from visiontrain.config.groups import ScoringConfig
 from visiontrain.data.bad import refuse_many
 from visiontrain.data.index import Index
 from visiontrain.distributed import ALONE, Ranks

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from visiontrain.batch import Targets
 from visiontrain.boxes import at_least_float32
-from visiontrain.config.schema import LossConfig
+from visiontrain.config.groups import LossConfig
 from visiontrain.losses.assign import Assignment, TaskAlignedAssigner
 from visiontrain.losses.sums import LossSum, Term
 from visiontrain.losses.terms import box_sum, classification_sum, distance_sum, distribution_sum

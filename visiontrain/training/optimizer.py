@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from visiontrain.config.schema import OptimConfig
+from visiontrain.config.groups import OptimConfig
 from visiontrain.training.schedule import RECIPE_IMAGES, Schedule, lr_factor
 
 LONG_RUN = 10_000  # updates from which SGD is worth its slower start

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from visiontrain.config.schema import AUTO, TrainConfig, build
+from visiontrain.config.build import build
+from visiontrain.config.schema import AUTO, TrainConfig
 from visiontrain.config.values import More
 from visiontrain.errors import ConfigError, WeightsError
 from visiontrain.models.weights import read_checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from visiontrain.config.schema import OptimConfig
+from visiontrain.config.groups import OptimConfig
 from visiontrain.training.plan import Plan
 
 RECIPE_IMAGES = 64  # images per update that the recipe's learning rates belong to

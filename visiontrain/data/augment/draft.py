@@ -12,7 +12,7 @@ from visiontrain.config.image_size import ImageSize
 from visiontrain.drawing import Drawing
 
 if TYPE_CHECKING:
-    from visiontrain.config.schema import AugmentConfig
+    from visiontrain.config.groups import AugmentConfig
     from visiontrain.data.pixels import Pixels
 
 

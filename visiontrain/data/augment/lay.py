@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from visiontrain.config.schema import AugmentConfig
+from visiontrain.config.groups import AugmentConfig
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment.draft import Tile
 from visiontrain.data.augment.paint import Part, fit_straight, forward_of, is_straight, region_of, shrunk
