@@ -192,9 +192,9 @@ def run_compare(config: CompareConfig) -> Comparison:
     """Compare with settings that are checked already."""
     from visiontrain.record.compare import compare as compare_runs
 
-    comparison = compare_runs(config.a, config.b)
+    comparison = compare_runs(*config.runs)
     if config.out:
-        from visiontrain.record.plots.comparison import write_comparison
+        from visiontrain.record.compare_out import write_comparison
 
         write_comparison(comparison, Path(config.out))
     return comparison

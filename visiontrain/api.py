@@ -258,17 +258,17 @@ def export(**settings: Any) -> ExportedFile:
     return run_export(parse_keywords(ExportConfig, settings))
 
 
-def compare(a: str | Path, b: str | Path, **settings: Any) -> Comparison:
-    """Two runs side by side.
+def compare(a: str | Path, b: str | Path, *more: str | Path, **settings: Any) -> Comparison:
+    """Two or more runs side by side. Printed it is tables, in a notebook a page.
 
     Args:
-        a, b: run folders.
+        a, b, more: run folders.
         settings: as on the command line (``visiontrain help compare``).
 
     Raises:
         ConfigError: a folder is no run, or the runs have different axes or metrics.
     """
-    return run_compare(parse_keywords(CompareConfig, {"a": a, "b": b, **settings}))
+    return run_compare(parse_keywords(CompareConfig, {"runs": [a, b, *more], **settings}))
 
 
 def _of_prediction(source: Any, settings: dict[str, Any]) -> tuple[PredictConfig, Any]:

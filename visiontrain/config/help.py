@@ -52,8 +52,8 @@ VERBS: dict[str, tuple[type | None, str, str]] = {
     ),
     "compare": (
         CompareConfig,
-        "two runs side by side",
-        "visiontrain compare runs/train/run runs/train/run2 out=curves.png",
+        "two or more runs side by side",
+        "visiontrain compare runs/train/run runs/train/run2 out=comparison.html",
     ),
     "help": (None, "this text, or that of a verb", "visiontrain help train"),
     "version": (None, "the version", "visiontrain version"),

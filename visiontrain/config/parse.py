@@ -25,7 +25,7 @@ from visiontrain.config.values import Leaf, leaves_of, written
 from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-_LONE: dict[type, tuple[str, ...]] = {CompareConfig: ("a", "b")}  # what words without = stand for, in order
+_LONE: dict[type, str] = {CompareConfig: "runs"}  # the setting that words without = stand for, all of them together
 _OF_DATA = ("data", "format", "pictures")  # settings of convert that weights have no use for
 _OF_PREDICT = (
     ("model", "which checkpoint", "model=runs/train/run/weights/best.pt"),
@@ -66,7 +66,10 @@ def parse_words(settings: type[Settings], words: Sequence[str]) -> Settings:
         ConfigError: every bad word at once, each with what to type instead.
     """
     given = _Given()
-    _read_words(settings, _named(settings, words), given)
+    lone = _lone(settings, words)
+    if lone:
+        given.add(_LONE[settings], [words[at] for at in lone], " ".join(words[at] for at in lone))
+    _read_words(settings, [word for at, word in enumerate(words) if at not in lone], given)
     return _finish(settings, given, f"visiontrain {_verb(settings)} ")
 
 
@@ -163,8 +166,8 @@ def _missing(settings: type, good: Mapping[str, Any], tried: Set[str], prefix: s
         lacking = [name for name in ("data", "format", "out") if not good.get(name) and not {name, "cfg"} & tried]
         example = f"for example {prefix}data=my.yaml format=coco out=my_coco"
         return [f"{' and '.join(lacking)} must be given, {example}"] if lacking else []
-    if settings is CompareConfig and not (good.get("a") and good.get("b")) and not {"a", "b", "cfg"} & tried:
-        return [f"two run folders are needed, for example {prefix or 'compare '}runs/train/run runs/train/run2"]
+    if settings is CompareConfig and not good.get("runs") and not {"runs", "cfg"} & tried:
+        return [f"two or more run folders are needed, for example {prefix or 'compare '}runs/train/run runs/train/run2"]
     return []
 
 
@@ -178,14 +181,19 @@ def _unfilled(good: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _named(settings: type, words: Sequence[str]) -> list[str]:
-    """The words, those that are no settings (or that are folders, whatever their name) with the name they stand for."""
-    names = iter(_LONE.get(settings, ()))
+def _lone(settings: type, words: Sequence[str]) -> list[int]:
+    """Positions of words that are no setting, nor the value of one written with blanks, and of folders whatever their name."""
+    if settings not in _LONE:
+        return []
 
-    def lone(word: str) -> bool:
-        return word[:1] not in _DASHES and ("=" not in word or Path(word).is_dir())
+    def waits(word: str) -> bool:
+        return word.endswith("=") or ("=" not in word and (word[:1] in _DASHES or word in leaves_of(settings)))
 
-    return [f"{name}={word}" if lone(word) and (name := next(names, "")) else word for word in words]
+    return [
+        at
+        for at, (before, word) in enumerate(zip(["=x", *words], words, strict=False))
+        if word[:1] not in _DASHES and (Path(word).is_dir() or not ("=" in word or waits(word) or waits(before)))
+    ]
 
 
 def _read_words(settings: type, words: list[str], given: _Given) -> None:

@@ -18,7 +18,7 @@ from visiontrain.config.groups import (
 )
 from visiontrain.config.image_size import STRIDE, ImageSize
 from visiontrain.config.sizes import EXPORTED
-from visiontrain.config.values import More, group, leaves_of, like, setting
+from visiontrain.config.values import Folders, More, group, leaves_of, like, setting
 from visiontrain.errors import ConfigError
 from visiontrain.place import devices_of
 
@@ -267,16 +267,27 @@ class CheckConfig(Checked):
 
 
 def _out_problem(value: str) -> str:
-    return "" if value == "" or value.lower().endswith(".png") else "must end in .png, for example out=curves.png"
+    if value == "" or value.lower().endswith((".png", ".html")):
+        return ""
+    return "must end in .html for a page or in .png for a picture, for example out=comparison.html or out=curves.png"
+
+
+def _runs_problem(value: Folders) -> str:
+    return "one run is nothing to compare; give two or more" if len(value) == 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompareConfig(Checked):
-    """Settings of a comparison of two runs; on the command line the two folders stand without their names."""
+    """Settings of a comparison of runs; on the command line their folders stand one after the other, without the name."""
 
-    a: str = setting("", "folder of the first run, for example runs/train/run")
-    b: str = setting("", "folder of the second run")
-    out: str = setting("", "draw the curves of both over images seen into this new PNG file", check=_out_problem)
+    runs: Folders = setting(
+        Folders(), "folders of two or more runs, for example runs/train/run runs/train/run2", check=_runs_problem
+    )
+    out: str = setting(
+        "",
+        "write a new file: a page (.html) with curves, differences and pictures, or the curves over images seen (.png)",
+        check=_out_problem,
+    )
     format: str = like(ValConfig, "format")
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 

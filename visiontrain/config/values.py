@@ -16,6 +16,15 @@ from visiontrain.config.pipeline import Pipeline, read_pipeline
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
+class Folders(tuple[str, ...]):
+    """Paths of folders, written with commas between them."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return ",".join(self)
+
+
 class More(int):
     """So many on top of what was planned, written with a plus."""
 
@@ -61,7 +70,7 @@ def group(kind: type, title: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A setting as the user knows it. ``kind`` is int, float, bool, str, ImageSize or Pipeline; ``path`` names the group that holds it, or is ""."""
+    """A setting as the user knows it. ``kind`` is int, float, bool, str, Folders, ImageSize or Pipeline; ``path`` names the group that holds it, or is ""."""
 
     name: str
     kind: type
@@ -232,11 +241,19 @@ def _read_size(leaf: Leaf, value: Any) -> ImageSize:
     return ImageSize(sides[0], sides[-1])
 
 
+def _read_folders(leaf: Leaf, value: Any) -> Folders:
+    folders = value.split(",") if isinstance(value, str) else value
+    if not isinstance(folders, list | tuple) or not all(isinstance(folder, str | os.PathLike) for folder in folders):
+        raise ValueError(takes(leaf))
+    return Folders(stripped for folder in folders if (stripped := os.fspath(folder).strip()))
+
+
 _KINDS = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     str: "text",
+    Folders: "folders with commas between them",
     ImageSize: "one number, or height and width such as 384,640, each",
     Pipeline: "a .yaml file of albumentations transforms, a Compose from Python, default or none",
 }
@@ -245,6 +262,7 @@ _READERS: dict[type, Callable[[Leaf, Any], Any]] = {
     float: _read_float,
     bool: _read_bool,
     str: _read_str,
+    Folders: _read_folders,
     ImageSize: _read_size,
     Pipeline: lambda leaf, value: read_pipeline(value),
 }

@@ -1,8 +1,7 @@
-"""Two runs side by side: what was set otherwise, what followed from it, what was measured. Reads run folders, writes nothing."""
+"""Runs side by side: what was set otherwise, what followed from it, what was measured. Reads run folders, writes nothing."""
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,220 +9,167 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.errors import ConfigError
-from visiontrain.record.files import SCHEMAS, read_epochs
+from visiontrain.record.compare_warnings import letter, same_yardstick, warnings_of
+from visiontrain.record.run_folder import Point, RunFolder, labels_of, read_run
 
 SCHEMA_VERSION = 1
 MOST_POINTS = 10
 LEFT_OUT = {"last_window.images_left_out", "optimizer.reason"}  # long, and they follow from what is shown
 
-# One of these may differ between two runs before their AP cannot be blamed on it (rule 42): settings, computed values.
-RECIPE = {
-    "learning rate": ({"lr0", "lr_scale"}, {"optimizer.lr0"}),
-    "schedule": ({"cos_lr", "lrf", "warmup_epochs", "warmup_momentum", "warmup_bias_lr"}, set[str]()),
-    "duration": ({"epochs"}, {"images_planned"}),
-}
-SCORING = ("conf", "iou", "max_det", "imgsz")  # settings that change what an AP is of
+Values = tuple[Any, ...]  # one of each run, in their order; None where a run does not have it
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """One value of both runs; None where a run does not have it."""
+class Standing:
+    """The AP of each run, all after ``images_seen`` images, or with None each at its own end."""
 
-    a: Any
-    b: Any
+    images_seen: int | None
+    ap: Values
 
     @property
-    def difference(self) -> float | None:
-        """b - a of numbers."""
-        numbers = [v for v in (self.a, self.b) if isinstance(v, int | float) and not isinstance(v, bool)]
-        return numbers[1] - numbers[0] if len(numbers) == 2 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """An evaluated epoch on the curve of a run."""
-
-    epoch: int
-    images_seen: int
-    ap: float
-    ap50: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunFolder:
-    """What a run left behind: its ``record`` (run.json) and its ``curve``."""
-
-    folder: Path
-    record: dict[str, Any]
-    curve: tuple[Point, ...]
+    def order(self) -> list[int]:
+        """Numbers of the runs that have an AP, the highest first."""
+        return sorted((n for n, ap in enumerate(self.ap) if ap is not None), key=lambda n: -self.ap[n])
 
     @property
-    def measured(self) -> dict[str, Any]:
-        """The measured section of the record."""
-        section: dict[str, Any] = self.record["measured"]
-        return section
+    def first(self) -> int | None:
+        """Number of the run that is ahead of all others; None where none is, or nothing to be ahead of."""
+        order = self.order
+        return order[0] if len(order) > 1 and self.ap[order[0]] > self.ap[order[1]] else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two runs: values that differ by name, in the sections of run.json, and what a person should mind."""
+    """Two or more runs: values that differ by name, in the sections of run.json, and what a person should mind."""
 
-    a: RunFolder
-    b: RunFolder
+    runs: tuple[RunFolder, ...]
     warnings: tuple[str, ...]
-    given: dict[str, Pair]
-    computed: dict[str, Pair]
-    measured: dict[str, Pair]  # all of it, equal values too
+    given: dict[str, Values]
+    computed: dict[str, Values]
+    measured: dict[str, Values]  # all of it, equal values too
 
-    def points(self, most: int = MOST_POINTS) -> list[tuple[int, Pair]]:
-        """AP of both at the same images seen: that of the last evaluation at or before them."""
-        curves = self.a.curve, self.b.curve
-        if not all(curves):
+    @property
+    def letters(self) -> list[str]:
+        """A, B, C and so on: what tables and warnings call the runs."""
+        return [letter(number) for number in range(len(self.runs))]
+
+    @property
+    def labels(self) -> list[str]:
+        """The runs' folders, with as much of the path as tells them apart."""
+        return labels_of([run.folder for run in self.runs])
+
+    def points(self, most: int = MOST_POINTS) -> list[tuple[int, Values]]:
+        """AP of all at the same images seen: that of the last evaluation at or before them; None for a run without any."""
+        curves = [run.curve for run in self.runs]
+        some = [curve for curve in curves if curve]
+        if len(some) < 2:
             return []
-        first, last = max(c[0].images_seen for c in curves), min(c[-1].images_seen for c in curves)
-        fewer = min(curves, key=len)
-        grid = sorted({point.images_seen for point in fewer if first <= point.images_seen <= last} | {last})
-        return [(x, Pair(*(_at(curve, x) for curve in curves))) for x in _thinned(grid, most) if x >= first]
+        first, last = max(c[0].images_seen for c in some), min(c[-1].images_seen for c in some)
+        fewest = min(some, key=len)
+        grid = sorted({point.images_seen for point in fewest if first <= point.images_seen <= last} | {last})
+        return [(x, tuple(_at(curve, x) for curve in curves)) for x in _thinned(grid, most) if x >= first]
+
+    def at_end(self) -> Standing:
+        """Where the runs stand at their last evaluation."""
+        return Standing(None, tuple(run.curve[-1].ap if run.curve else None for run in self.runs))
+
+    def at_equal(self) -> Standing | None:
+        """Where they stand after as many images as all of them have seen; None where their curves do not meet."""
+        points = self.points()
+        return Standing(*points[-1]) if points else None
+
+    def verdict(self) -> list[str]:
+        """Who is ahead, at the end and after as many images as all have seen: one sentence where that is the same."""
+        end, equal = self.at_end(), self.at_equal()
+        if equal is None:
+            return [self._sentence("At the end", end)]
+        if {run.curve[-1].images_seen for run in self.runs if run.curve} == {equal.images_seen}:
+            return [self._sentence(f"At the end, after {equal.images_seen} images each", end)]
+        after = f"After {equal.images_seen} images each"
+        return [self._sentence("At the end", end), self._sentence(after, equal)]
+
+    def _sentence(self, where: str, standing: Standing) -> str:
+        metric = self.runs[0].record["metric"].partition(" (")[0].upper()
+        if len(standing.order) < 2:
+            return f"Fewer than two of the runs were evaluated: no {metric} is ahead of another"
+        one, two = standing.order[:2]
+        high, next_ = standing.ap[one], standing.ap[two]
+        if standing.first is None:
+            return f"{where}, {letter(one)} and {letter(two)} have the same {metric}, {high:.4f}"
+        return f"{where}, {letter(one)} has the highest {metric}, {high:.4f}: {high - next_:.4f} above {letter(two)}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for one line of JSON (docs/contracts.md)."""
         return {
             "schema_version": SCHEMA_VERSION,
-            "axis": self.a.record["axis"],
-            "metric": self.a.record["metric"],
-            "a": _summary(self.a),
-            "b": _summary(self.b),
+            "axis": self.runs[0].record["axis"],
+            "metric": self.runs[0].record["metric"],
+            "runs": dict(zip(self._keys, self.labels, strict=True)),
+            **{key: _summary(run) for key, run in zip(self._keys, self.runs, strict=True)},
             "warnings": list(self.warnings),
-            "given": {name: {"a": pair.a, "b": pair.b} for name, pair in self.given.items()},
-            "computed": {name: {"a": pair.a, "b": pair.b} for name, pair in self.computed.items()},
-            "measured": {name: _with_difference(pair) for name, pair in self.measured.items()},
-            "points": [{"images_seen": x, **_with_difference(pair)} for x, pair in self.points()],
+            "given": {name: self._keyed(values) for name, values in self.given.items()},
+            "computed": {name: self._keyed(values) for name, values in self.computed.items()},
+            "measured": {name: self._with_difference(values) for name, values in self.measured.items()},
+            "points": [{"images_seen": x, **self._with_difference(values)} for x, values in self.points()],
         }
 
+    @property
+    def _keys(self) -> list[str]:
+        return [name.lower() for name in self.letters]
 
-def compare(a: str | Path, b: str | Path) -> Comparison:
-    """Put two run folders side by side.
+    def _keyed(self, values: Values) -> dict[str, Any]:
+        return dict(zip(self._keys, values, strict=True))
+
+    def _with_difference(self, values: Values) -> dict[str, Any]:
+        more = {"difference": difference(values)} if len(self.runs) == 2 else {}
+        return {**self._keyed(values), **more}
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{a} {label}" for a, label in zip(self.letters, self.labels, strict=True))
+        minded = f"; warnings: {len(self.warnings)}" if self.warnings else ""
+        return f"<Comparison of {len(self.runs)} runs: {named}. {'. '.join(self.verdict())}{minded}; print it for the tables>"
+
+    def __str__(self) -> str:
+        from visiontrain.record.compare_text import as_text
+
+        return as_text(self)
+
+
+def compare(*folders: str | Path) -> Comparison:
+    """Put two or more run folders side by side.
 
     Raises:
-        ConfigError: one is no run folder or was written by another version, or their axes or metrics differ.
+        ConfigError: fewer than two, one is no run folder or was written by another version, or their axes or metrics differ.
     """
-    one, two = read_run(a), read_run(b)
-    _same_yardstick(one, two)
-    given = _differing(one.record["given"]["settings"], two.record["given"]["settings"])
-    computed = _differing(*(dict(_flat(run.record["computed"])) for run in (one, two)))
-    warnings = (*_unfinished(one), *_unfinished(two), *_recipe(given, computed), *_other_things(one, two, given))
-    return Comparison(one, two, tuple(warnings), given, computed, _measured(one, two))
+    if len(folders) < 2:
+        raise ConfigError("two or more run folders are needed, for example compare('runs/train/run', 'runs/train/run2')")
+    runs = tuple(read_run(folder) for folder in folders)
+    same_yardstick(runs)
+    given = [run.record["given"]["settings"] for run in runs]
+    computed = [dict(_flat(run.record["computed"])) for run in runs]
+    warnings = tuple(warnings_of(runs, given, computed))
+    measured = _side_by_side([dict(_figures(run)) for run in runs])
+    return Comparison(runs, warnings, _differing(given), _differing(computed), measured)
 
 
-def read_run(folder: str | Path) -> RunFolder:
-    """Read what ``compare`` needs of a run folder.
-
-    Raises:
-        ConfigError: it is none, or it was written by another version of the contracts.
-    """
-    path = Path(folder).expanduser()
-    file = path / "run.json"
-    if not file.is_file():
-        raise ConfigError(_no_run(path))
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(
-            f"{file}: is not readable as JSON ({error}); a run writes it whole, so it was changed"
-        ) from error
-    _check_versions(record, file)
-    rows = [row for row in read_epochs(path) if "metrics/ap" in row]
-    curve = tuple(Point(r["epoch"], int(r["images_seen"]), r["metrics/ap"], r["metrics/ap50"]) for r in rows)
-    return RunFolder(path, record, curve)
+def difference(values: Values) -> float | None:
+    """The second minus the first of two numbers; of anything else there is none."""
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return numbers[1] - numbers[0] if len(numbers) == len(values) == 2 else None
 
 
-def _no_run(path: Path) -> str:
-    inside = sorted(file.parent.name for file in path.glob("*/run.json"))
-    if inside:
-        more = ", ..." if len(inside) > 8 else ""
-        return f"{path}: holds several runs; name one of them: {', '.join(inside[:8])}{more}"
-    what = "there is no run.json in it" if path.is_dir() else "there is no such folder"
-    return f"{path}: no run folder ({what}); give what a training left, for example runs/train/run"
+def differ(values: Sequence[Any]) -> bool:
+    """Whether they are not all equal."""
+    return any(value != values[0] for value in values)
 
 
-def _check_versions(record: Any, file: Path) -> None:
-    written = record.get("schemas") if isinstance(record, dict) else None
-    if not isinstance(written, dict):
-        raise ConfigError(f"{file}: is no record of a run (it has no schemas); give the folder that a training left")
-    for name in ("run.json", "metrics.csv"):
-        if written.get(name) != SCHEMAS[name]:
-            raise ConfigError(
-                f"{file}: its {name} has version {written.get(name)}, and this visiontrain reads version {SCHEMAS[name]}; "
-                "compare the runs with the newer of the two versions of visiontrain"
-            )
+def _side_by_side(sections: Sequence[Mapping[str, Any]]) -> dict[str, Values]:
+    names = dict.fromkeys(name for section in sections for name in section)
+    return {name: tuple(section.get(name) for section in sections) for name in names}
 
 
-def _same_yardstick(a: RunFolder, b: RunFolder) -> None:
-    """Rule 41: what is compared, and over what, was declared beforehand and is the same."""
-    for key in ("axis", "metric"):
-        for run in (a, b):
-            if not run.record.get(key):
-                raise ConfigError(
-                    f"{run.folder / 'run.json'}: declares no {key}, so nothing says that its numbers can be held against "
-                    "another run's; only records that declare the same axis and metric are compared"
-                )
-        if a.record[key] != b.record[key]:
-            raise ConfigError(
-                f"{a.folder} and {b.folder} have different {key}: {a.record[key]!r} and {b.record[key]!r}; "
-                "their numbers do not belong side by side"
-            )
-
-
-def _unfinished(run: RunFolder) -> Iterator[str]:
-    outcome, updated = run.record["outcome"], run.record["updated"]
-    if outcome == "running":
-        yield f"{run.folder} is still running, or was killed: its numbers are those of {updated}"
-    elif outcome not in ("finished", "stopped early"):
-        yield f"{run.folder} {outcome} ({run.record['reason']}): its numbers are those of an unfinished run"
-
-
-def _recipe(given: Mapping[str, Pair], computed: Mapping[str, Pair]) -> Iterator[str]:
-    """Rule 42: at most one of learning rate, schedule and duration may differ."""
-    known = {name for name, pair in given.items() if None not in (pair.a, pair.b)}
-    changed = {}
-    for what, (settings, derived) in RECIPE.items():
-        if names := sorted(settings & known) or sorted(derived & computed.keys()):
-            changed[what] = f"{what} ({', '.join(names)})"
-    if len(changed) > 1:
-        yield (
-            f"{' and '.join(changed.values())} differ at once: which of them the difference of AP is owed to cannot be told; "
-            "change one at a time"
-        )
-
-
-def _other_things(a: RunFolder, b: RunFolder, given: Mapping[str, Pair]) -> Iterator[str]:
-    """What makes the two AP numbers of different things."""
-    data = {name: Pair(a.measured["data"][name], b.measured["data"][name]) for name in a.measured["data"]}
-    names = Pair(*(run.record["computed"]["model"]["names"] for run in (a, b)))
-    if names.a != names.b:
-        yield f"class names differ ({_few(names.a)} and {_few(names.b)}): the two AP are means over different classes"
-    if data["val_fingerprint"].a != data["val_fingerprint"].b:
-        yield (
-            f"the validation data differ ({data['val_images'].a} and {data['val_images'].b} images): the two AP are not of "
-            "the same pictures; score both best.pt on one split with visiontrain val"
-        )
-    if data["fingerprint"].a != data["fingerprint"].b:
-        yield f"the training data differ ({data['images'].a} and {data['images'].b} images)"
-    for name in SCORING:
-        if name in given:
-            yield f"{name} differs ({given[name].a} and {given[name].b}), and an AP depends on it"
-    device = Pair(*(run.measured["device"]["name"] for run in (a, b)))
-    if device.a != device.b:
-        yield f"the devices differ ({device.a} and {device.b}): images per second and memory are not of the same machine"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-
-
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Pair]:
-    pairs = {name: Pair(a.get(name), b.get(name)) for name in {**a, **b}}
-    return {name: pair for name, pair in pairs.items() if pair.a != pair.b}
+def _differing(sections: Sequence[Mapping[str, Any]]) -> dict[str, Values]:
+    return {name: values for name, values in _side_by_side(sections).items() if differ(values)}
 
 
 def _flat(section: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:
@@ -233,11 +179,6 @@ def _flat(section: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, A
             yield from _flat(value, f"{name}.")
         elif name not in LEFT_OUT:
             yield name, value
-
-
-def _measured(a: RunFolder, b: RunFolder) -> dict[str, Pair]:
-    one, two = (dict(_figures(run)) for run in (a, b))
-    return {name: Pair(one.get(name), two.get(name)) for name in {**one, **two}}
 
 
 def _figures(run: RunFolder) -> Iterator[tuple[str, Any]]:
@@ -268,12 +209,8 @@ def _summary(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _with_difference(pair: Pair) -> dict[str, Any]:
-    return {"a": pair.a, "b": pair.b, "difference": pair.difference}
-
-
-def _at(curve: Sequence[Point], images_seen: int) -> float:
-    return curve[bisect_right([p.images_seen for p in curve], images_seen) - 1].ap
+def _at(curve: Sequence[Point], images_seen: int) -> float | None:
+    return curve[bisect_right([p.images_seen for p in curve], images_seen) - 1].ap if curve else None
 
 
 def _thinned(grid: Sequence[int], most: int) -> list[int]:
