@@ -175,6 +175,8 @@ def _compare(words: list[str]) -> int:
         print(json.dumps(plain(comparison.to_json()), allow_nan=False))
     else:
         print(as_text(comparison))
+        if config.out:
+            print(f"\n{config.out} is written")
     return 0
 
 

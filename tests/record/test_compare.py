@@ -234,13 +234,17 @@ def test_a_run_against_itself_differs_in_nothing(runs, capsys):
 
 def test_more_than_two(runs, copy, capsys):
     """Columns A to D, each warning once with the runs that it is of, and no difference."""
-    other = copy("other", **{"given/settings/lr0": 0.5, "measured/data/val_fingerprint": "x", "given/settings/conf": 0.2})
+    other = copy(
+        "other", **{"given/settings/lr0": 0.5, "measured/data/val_fingerprint": "x", "given/settings/conf": 0.2}
+    )
     words = [str(runs / "long"), str(runs / "short"), str(other), str(runs / "long")]
     result = compare(*words)
     assert result.given["lr0"] == (0.01, 0.002, 0.5, 0.01) and result.measured["epochs"] == (3, 2, 3, 3)
     same, recipe, data, conf = result.warnings
     assert same.startswith("A and D are one and the same run")
-    assert recipe.startswith("learning rate (lr0) and duration (epochs) differ at once between A and B, B and C, B and D: ")
+    assert recipe.startswith(
+        "learning rate (lr0) and duration (epochs) differ at once between A and B, B and C, B and D: "
+    )
     assert "the validation data differ (A, B and D 5 images, C 5 images)" in data
     assert conf.startswith("conf differs (A, B and D 0.001, C 0.2)")
     assert cli.main(["compare", *words]) == 0

@@ -129,6 +129,12 @@ class Comparison:
         minded = f"; warnings: {len(self.warnings)}" if self.warnings else ""
         return f"<Comparison of {len(self.runs)} runs: {named}. {'. '.join(self.verdict())}{minded}; print it for the tables>"
 
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        from visiontrain.record.report.comparison import framed_page
+
+        return framed_page(self)
+
     def __str__(self) -> str:
         from visiontrain.record.compare_text import as_text
 
@@ -142,13 +148,15 @@ def compare(*folders: str | Path) -> Comparison:
         ConfigError: fewer than two, one is no run folder or was written by another version, or their axes or metrics differ.
     """
     if len(folders) < 2:
-        raise ConfigError("two or more run folders are needed, for example compare('runs/train/run', 'runs/train/run2')")
+        raise ConfigError(
+            "two or more run folders are needed, for example compare('runs/train/run', 'runs/train/run2')"
+        )
     runs = tuple(read_run(folder) for folder in folders)
     same_yardstick(runs)
     given = [run.record["given"]["settings"] for run in runs]
-    computed = [dict(_flat(run.record["computed"])) for run in runs]
+    computed = [dict(flat(run.record["computed"])) for run in runs]
     warnings = tuple(warnings_of(runs, given, computed))
-    measured = _side_by_side([dict(_figures(run)) for run in runs])
+    measured = side_by_side([dict(_figures(run)) for run in runs])
     return Comparison(runs, warnings, _differing(given), _differing(computed), measured)
 
 
@@ -163,20 +171,22 @@ def differ(values: Sequence[Any]) -> bool:
     return any(value != values[0] for value in values)
 
 
-def _side_by_side(sections: Sequence[Mapping[str, Any]]) -> dict[str, Values]:
+def side_by_side(sections: Sequence[Mapping[str, Any]]) -> dict[str, Values]:
+    """Name -> the values of all, of flat sections."""
     names = dict.fromkeys(name for section in sections for name in section)
     return {name: tuple(section.get(name) for section in sections) for name in names}
 
 
 def _differing(sections: Sequence[Mapping[str, Any]]) -> dict[str, Values]:
-    return {name: values for name, values in _side_by_side(sections).items() if differ(values)}
+    return {name: values for name, values in side_by_side(sections).items() if differ(values)}
 
 
-def _flat(section: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:
+def flat(section: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, value) of a section of run.json, maps in it with dots in their names."""
     for key, value in section.items():
         name = f"{parent}{key}"
         if isinstance(value, dict) and name not in LEFT_OUT:
-            yield from _flat(value, f"{name}.")
+            yield from flat(value, f"{name}.")
         elif name not in LEFT_OUT:
             yield name, value
 
@@ -185,11 +195,11 @@ def _figures(run: RunFolder) -> Iterator[tuple[str, Any]]:
     """What is compared of the measured section, flat."""
     measured = run.measured
     for which in ("best", "last"):
-        yield from _flat(measured["metrics"][which], f"{which}.")
+        yield from flat(measured["metrics"][which], f"{which}.")
     for name in ("epochs", "images_seen", "targets_seen", "micro_batches", "updates_attempted", "updates_applied"):
         yield name, measured[name]
     yield "updates_skipped", measured["updates_attempted"] - measured["updates_applied"]
-    yield from _flat(measured["skipped"], "skipped.")
+    yield from flat(measured["skipped"], "skipped.")
     yield "shrinks", len(measured["shrinks"])
     yield "clipped_share", measured["clipped"] / max(measured["updates_applied"], 1)
     yield "images_per_second", measured["images_per_second"]
@@ -197,7 +207,7 @@ def _figures(run: RunFolder) -> Iterator[tuple[str, Any]]:
     yield "memory_peak", measured["memory"]["peak"]
     yield "memory_of", measured["memory"].get("of")
     yield "device", measured["device"]["name"]
-    yield from _flat(measured["versions"], "versions.")
+    yield from flat(measured["versions"], "versions.")
 
 
 def _summary(run: RunFolder) -> dict[str, Any]:

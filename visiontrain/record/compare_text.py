@@ -90,7 +90,9 @@ def _row(name: str, values: Values) -> Row:
         return name, [*cells, "" if apart is None else figure(name, apart)]
     numbers = [v for v in values if v is not None]
     starred = is_metric(name) and differ(values) and len(numbers) > 1
-    return name, [f"{cell}{'*' if starred and v == max(numbers) else ' '}" for cell, v in zip(cells, values, strict=True)]
+    return name, [
+        f"{cell}{'*' if starred and v == max(numbers) else ' '}" for cell, v in zip(cells, values, strict=True)
+    ]
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> str:

@@ -124,6 +124,10 @@ details[open]>summary{margin-bottom:8px}
 .switch>input:focus-visible+label{outline:2px solid var(--s1);outline-offset:2px}
 .switch>.picture{display:none}
 .switch>input:nth-of-type(1):checked~.picture:nth-of-type(1),.switch>input:nth-of-type(2):checked~.picture:nth-of-type(2){display:block}
+.run{display:inline-flex;align-items:baseline;gap:.4em;max-width:100%;overflow-wrap:anywhere}
+.run::before{content:"";flex:none;width:.62em;height:.62em;border-radius:.18em;background:var(--c)}
+.path{font-size:12.5px;margin-top:2px}
+.mind{border-left:4px solid var(--warn)}
 dialog{width:100vw;height:100vh;max-width:none;max-height:none;margin:0;padding:0;border:0;background:#000c;overflow:auto;cursor:zoom-out}
 dialog img{display:block;min-width:100%;min-height:0;margin:auto}
 @media (max-width:1080px){

@@ -1,0 +1,284 @@
+"""The page of a comparison: who is ahead, what to mind, curves over images seen, what differs, speed and memory, pictures."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import cv2
+import numpy as np
+
+from visiontrain.record.compare import Comparison, Values, differ, difference, flat, side_by_side
+from visiontrain.record.compare_text import figure, is_metric, setting, shown, value
+from visiontrain.record.files import write_text
+from visiontrain.record.report.markup import Html, join, tag
+from visiontrain.record.report.page import (
+    Number,
+    Section,
+    bars,
+    bullets,
+    cards,
+    folded,
+    grid,
+    heading,
+    number,
+    page,
+    panel,
+    picture,
+    pill,
+    sentences,
+    table,
+)
+from visiontrain.record.report.svg import COLOURS, Series, chart, thinned
+
+MOST_ROWS = 20  # of a table before the rest is folded
+PICTURE_WIDTH = 1280  # pixels that a picture is reduced to, fewer where runs are many
+MOODS = {"finished": "good", "stopped early": "good", "running": "busy", "interrupted": "warn"}
+FRAME_HEIGHT = 760  # pixels of the page in a notebook
+
+
+def write_page(comparison: Comparison, path: Path) -> None:
+    """Write the page as one file; the run folders it names are linked from where it lies."""
+    write_text(path, comparison_page(comparison, path.parent))
+
+
+def framed_page(comparison: Comparison) -> str:
+    """The page in a frame of its own, so that its style stays out of a notebook."""
+    inside = escape(comparison_page(comparison), quote=True)
+    style = f"width:100%;height:{FRAME_HEIGHT}px;border:0;border-radius:8px"
+    return f'<iframe sandbox="allow-scripts" title="comparison of runs" style="{style}" srcdoc="{inside}"></iframe>'
+
+
+def comparison_page(comparison: Comparison, near: Path | None = None) -> str:
+    """The whole page.
+
+    Args:
+        comparison: of two or more runs.
+        near: the folder it will lie in, for links to the runs; None: paths are text alone.
+    """
+    sections = [
+        Section("mind", "What to mind", _warnings(comparison)),
+        Section("runs", "Runs", _runs(comparison, near)),
+        Section("curves", "Curves", _curves(comparison)),
+        Section("differences", "What differs", _differences(comparison)),
+        Section("speed", "Speed and memory", _speed(comparison)),
+        Section("pictures", "Pictures", _pictures(comparison)),
+    ]
+    title = f"Comparison: {', '.join(comparison.labels)}"
+    return page(title, _header(comparison), sections, footer="visiontrain compare")
+
+
+def _header(comparison: Comparison) -> Html:
+    record = comparison.runs[0].record
+    over = tag("p", pill(f"{len(comparison.runs)} runs", "good"), record["metric"], class_="over")
+    said = sentences(". ".join(comparison.verdict()), ".")
+    return join([over, tag("h1", _headline(comparison)), said, cards(_winners(comparison))])
+
+
+def _headline(comparison: Comparison) -> Html:
+    end, equal = comparison.at_end().first, comparison.at_equal()
+    same = equal is None or equal.first == end
+    if same:
+        return join([_run(comparison, end), " is ahead"]) if end is not None else Html("No run is ahead of the others")
+    of = [join([_run(comparison, at), f" {where}"]) if at is not None else Html(f"nobody {where}")
+          for at, where in ((end, "is ahead at the end"), (equal and equal.first, "at equal images"))]  # fmt: skip
+    return join(of, ", ")
+
+
+def _run(comparison: Comparison, at: int, label: bool = True) -> Html:
+    """What a run is called, in its colour."""
+    return tag(
+        "span", comparison.letters[at], f" {comparison.labels[at]}" if label else "", class_=f"run {_colour(at)}"
+    )
+
+
+def _colour(at: int) -> str:
+    return f"c{at % COLOURS + 1}"
+
+
+def _winners(comparison: Comparison) -> Iterator[tuple[str, object, object]]:
+    """Of each figure that one asks for, the run that has the best."""
+    equal = comparison.at_equal()
+    yield "AP at the end", *_best(comparison, comparison.at_end().ap, ".3f", max)
+    if equal is not None:
+        yield f"AP after {equal.images_seen} images each", *_best(comparison, equal.ap, ".3f", max)
+    yield "AP of best.pt", *_best(comparison, comparison.measured.get("best.ap", ()), ".3f", max)
+    yield "images per second", *_best(comparison, comparison.measured["images_per_second"], ".3g", max)
+    memory = tuple(peak and peak / 1e9 for peak in comparison.measured["memory_peak"])
+    yield "peak memory, GB", *_best(comparison, memory, ".2f", min)
+
+
+def _best(comparison: Comparison, values: Values, form: str, best: Callable[..., Any]) -> tuple[object, object]:
+    """(run and value, those of the others)."""
+    known = {at: v for at, v in enumerate(values) if v}
+    if not known:
+        return "-", "of none"
+    first = best(known, key=known.__getitem__)
+    others = [f"{comparison.letters[at]} {v:{form}}" for at, v in known.items() if at != first]
+    level = [at for at in known if known[at] == known[first]]
+    who = [_run(comparison, at, label=False) for at in level]
+    return join([*who, f" {known[first]:{form}}"]), ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+
+
+def _warnings(comparison: Comparison) -> Html:
+    if not comparison.warnings:
+        return Html("")
+    return tag("div", bullets([("warn", warning) for warning in comparison.warnings]), class_="panel mind")
+
+
+def _runs(comparison: Comparison, near: Path | None) -> Html:
+    header = ["run", "outcome", "AP at the end", "AP of best.pt", "images seen", "epochs", "images/s", "memory"]
+    rows = [
+        [
+            _run(comparison, at) + tag("div", _link(run.folder, near), class_="soft path"),
+            pill(run.record["outcome"], MOODS.get(run.record["outcome"], "bad")),
+            number(comparison.at_end().ap[at], ".4f"),
+            number(run.measured["metrics"]["best"].get("ap"), ".4f"),
+            number(run.measured["images_seen"], ","),
+            number(run.measured["epochs"], "d"),
+            Number(run.measured["images_per_second"], figure("", run.measured["images_per_second"])),
+            Number(run.measured["memory"]["peak"], figure("memory_peak", run.measured["memory"]["peak"])),
+        ]
+        for at, run in enumerate(comparison.runs)
+    ]
+    return panel(table(header, rows))
+
+
+def _link(folder: Path, near: Path | None) -> Html:
+    """The folder's path; where the page lies beside it, a link to its report, or to itself."""
+    if near is None:
+        return tag("span", str(folder))
+    target = folder / "report.html" if (folder / "report.html").is_file() else folder
+    return tag("a", str(folder), href=quote(os.path.relpath(target.resolve(), near.resolve())))
+
+
+def _curves(comparison: Comparison) -> Html:
+    names = dict.fromkeys(name for run in comparison.runs for row in run.epochs for name in row)
+    losses = [name for name in names if name.startswith("train/")]
+    titles = {
+        "metrics/ap": "AP",
+        "metrics/ap50": "AP50",
+        **{n: n.removeprefix("train/").replace("_", " ") for n in losses},
+    }
+    seen = [row["images_seen"] for run in comparison.runs for row in run.epochs]
+    drawn = [
+        chart(title, _series(comparison, name), x_range=(0.0, max(seen)))
+        for name, title in {**titles, "lr": "learning rate"}.items()
+        if seen
+    ]
+    if not any(drawn):
+        return Html("")
+    families = {run.record["computed"]["model"]["family"] for run in comparison.runs}
+    more = " Losses of different models are not on one scale: compare their shapes." if len(families) > 1 else ""
+    return sentences(f"Over images seen, never over updates or time.{more}") + grid([d for d in drawn if d])
+
+
+def _series(comparison: Comparison, name: str) -> list[Series]:
+    drawn = []
+    for at, run in enumerate(comparison.runs):
+        rows = [row for row in run.epochs if name in row]
+        line = thinned(
+            f"{comparison.letters[at]} {comparison.labels[at]}",
+            [row["images_seen"] for row in rows],
+            [row[name] for row in rows],
+            at % COLOURS + 1,
+        )
+        drawn.append(line if at < COLOURS else Series(line.name, line.x, line.y, line.colour, style="dashed"))
+    return drawn
+
+
+def _differences(comparison: Comparison) -> Html:
+    """Three tables of what differs; all values in a fold."""
+    parts = [
+        ("Settings", setting, comparison.given),
+        ("Computed from them", value, comparison.computed),
+        ("Measured", figure, {n: v for n, v in comparison.measured.items() if differ(v)}),
+    ]
+    shown_ = [heading(title) + _long_table(comparison, show, values) for title, show, values in parts]
+    return panel(*shown_, folded("Everything, equal values too", _everything(comparison)))
+
+
+def _everything(comparison: Comparison) -> Html:
+    given = side_by_side([run.record["given"]["settings"] for run in comparison.runs])
+    computed = side_by_side([dict(flat(run.record["computed"])) for run in comparison.runs])
+    parts = (("Settings", setting, given), ("Computed", value, computed), ("Measured", figure, comparison.measured))
+    return join(heading(title) + _table(comparison, show, list(values.items())) for title, show, values in parts)
+
+
+def _long_table(comparison: Comparison, show: Callable[[str, Any], str], values: dict[str, Values]) -> Html:
+    rows = list(values.items())
+    if not rows:
+        return sentences("Nothing.")
+    rest = rows[MOST_ROWS:]
+    more = folded(f"{len(rest)} more", _table(comparison, show, rest)) if rest else ""
+    return join([_table(comparison, show, rows[:MOST_ROWS]), more])
+
+
+def _table(comparison: Comparison, show: Callable[[str, Any], str], rows: Sequence[tuple[str, Values]]) -> Html:
+    runs = range(len(comparison.runs))
+    two = len(runs) == 2 and show is figure
+    last = [f"{comparison.letters[1]} - {comparison.letters[0]}"] if two else []
+    header = ["", *(_run(comparison, at, label=False) for at in runs), *last]
+    return table(header, [[tag("code", name), *_cells(show, name, values, two)] for name, values in rows])
+
+
+def _cells(show: Callable[[str, Any], str], name: str, values: Values, two: bool) -> list[object]:
+    numbers = [v for v in values if isinstance(v, int | float)]
+    best = max(numbers) if is_metric(name) and len(numbers) > 1 and differ(values) else None
+    cells: list[object] = [
+        tag("b", text) if best is not None and v == best else text
+        for text, v in zip(shown(show, name, values), values, strict=True)
+    ]
+    apart = difference(values)
+    return [*cells, *([figure(name, apart) if apart is not None else ""] if two else [])]
+
+
+def _speed(comparison: Comparison) -> Html:
+    measured = comparison.measured
+    names = [f"{a} {label}" for a, label in zip(comparison.letters, comparison.labels, strict=True)]
+    parts = [
+        heading(title) + bars((n, v or 0, figure(key, v)) for n, v in zip(names, measured[key], strict=True))
+        for key, title in (
+            ("images_per_second", "Images per second, training, last epoch"),
+            ("memory_peak", "Peak memory"),
+            ("seconds", "Seconds of the whole run"),
+        )
+    ]
+    devices = [warning for warning in comparison.warnings if warning.startswith("the devices differ")]
+    return join([bullets(("warn", warning) for warning in devices), grid(map(panel, parts))])
+
+
+def _pictures(comparison: Comparison) -> Html:
+    """What each run found on the first validation pictures, and what there is to find."""
+    width = min(PICTURE_WIDTH, 8000 // len(comparison.runs))
+    drawn, lacking = [], []
+    for at, run in enumerate(comparison.runs):
+        file = run.folder / "val_predictions.jpg"
+        if uri := _embedded(file, width):
+            drawn.append(picture(uri, f"predictions of {comparison.labels[at]}", _run(comparison, at)))
+        else:
+            lacking.append(comparison.letters[at])
+    if not drawn:
+        return Html("")
+    truth = next((uri for run in comparison.runs if (uri := _embedded(run.folder / "val_labels.jpg", width))), "")
+    if truth and not differ([run.measured["data"]["val_fingerprint"] for run in comparison.runs]):
+        drawn.append(picture(truth, "labels", "labels: what there is to find"))
+    told = f" No such picture was left by {', '.join(lacking)}." if lacking else ""
+    return sentences(f"Predictions of best.pt on the first validation pictures.{told}") + grid(drawn, wide=True)
+
+
+def _embedded(file: Path, width: int) -> str:
+    """A picture as a data URI no wider than ``width``; "" where there is none."""
+    pixels = cv2.imdecode(np.fromfile(file, np.uint8), cv2.IMREAD_COLOR) if file.is_file() else None
+    if pixels is None:
+        return ""
+    if pixels.shape[1] > width:
+        size = width, round(pixels.shape[0] * width / pixels.shape[1])
+        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+    encoded = cv2.imencode(".webp", pixels, [cv2.IMWRITE_WEBP_QUALITY, 80])[1]
+    return f"data:image/webp;base64,{base64.b64encode(encoded.tobytes()).decode()}"
