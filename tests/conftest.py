@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,3 +104,43 @@ def short_run(tiny, tmp_path) -> dict:
         "data": str(tiny), "project": str(tmp_path / "runs"), "device": "cpu", "workers": 0, "epochs": 1, "batch": 2,
         "nbs": 4, "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 0, "plots": False, "val": False,
     }  # fmt: skip
+
+
+@pytest.fixture(
+    scope="module"
+)  # not longer: while playwright is open nothing else here can run an event loop, as notebooks do
+def browser():
+    """Chromium of this machine without a window; tests that need it are skipped where there is none, but never on CI."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        reason = (
+            "needs a browser: no chromium, chromium-browser or google-chrome on the PATH (Debian: apt install chromium)"
+        )
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=path, args=["--no-sandbox"])  # which root cannot have
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens a file: ``visit(path, width=1440, dark=False)`` gives its ``page`` and what was ``said``: console, errors, requests."""
+    contexts = []
+
+    def open_file(path: Path, width: int = 1440, dark: bool = False) -> SimpleNamespace:
+        size, said = {"width": width, "height": 900}, []
+        contexts.append(browser.new_context(viewport=size, color_scheme="dark" if dark else "light"))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: said.append(f"error: {error}"))
+        page.on("request", lambda request: said.append(f"request: {request.url}"))
+        page.goto(path.as_uri())
+        assert said.pop(0) == f"request: {path.as_uri()}"  # the page itself
+        return SimpleNamespace(page=page, said=said)
+
+    yield open_file
+    for context in contexts:
+        context.close()

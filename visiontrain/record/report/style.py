@@ -17,8 +17,8 @@ STYLE = (
     + """
 *{box-sizing:border-box}
 html{scroll-behavior:smooth;scroll-padding-top:24px;-webkit-text-size-adjust:100%}
-body{margin:0;background:var(--ground);color:var(--ink);font:15px/1.55 ui-sans-serif,system-ui,-apple-system,"Segoe UI",
-  Roboto,"Helvetica Neue","Liberation Sans",Arial,sans-serif;-webkit-font-smoothing:antialiased}
+body{margin:0;background:var(--ground);color:var(--ink);font:15px/1.55 -apple-system,"Segoe UI",Inter,Roboto,
+  "Noto Sans","Helvetica Neue","Liberation Sans",Arial,system-ui,sans-serif;-webkit-font-smoothing:antialiased}
 h1,h2,h3,p,figure,dl,dd,ul,ol{margin:0;padding:0}
 h1{font-size:28px;line-height:1.2;font-weight:650;letter-spacing:-.02em;overflow-wrap:anywhere}
 h2{font-size:19px;line-height:1.3;font-weight:650;letter-spacing:-.01em;margin-bottom:14px}
@@ -54,14 +54,15 @@ footer{margin-top:56px;padding-top:18px;border-top:1px solid var(--line);color:v
 .card>b{display:block;font-size:24px;line-height:1.3;font-weight:620;letter-spacing:-.02em;font-variant-numeric:tabular-nums}
 .card.first>b{font-size:34px;line-height:1.15}
 .card>small{display:block;font-size:12.5px;color:var(--soft);overflow-wrap:anywhere}
-.card svg{width:100%;height:auto;margin-top:6px}
+.card svg{display:block;width:160px;max-width:100%;height:auto;margin-top:8px;overflow:visible}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr));gap:16px}
 .grid.two{grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr))}
 .grid+.grid,.panel+.panel,.panel+.grid,.grid+.panel{margin-top:16px}
-.chart{padding:14px 16px 10px;min-width:0}
+.grid>*{margin:0!important;min-width:0}
+.chart{display:flex;flex-direction:column;padding:14px 16px 10px}
 .chart>figcaption{font-size:14px;font-weight:600}
 .chart>figcaption small{display:block;font-size:12.5px;font-weight:400;color:var(--soft)}
-.chart svg{display:block;width:100%;height:auto;margin-top:8px;overflow:visible;touch-action:pan-y}
+.chart svg{display:block;width:100%;height:auto;margin-top:auto;padding-top:8px;overflow:visible;touch-action:pan-y}
 svg text{fill:var(--soft);font-size:11px;font-variant-numeric:tabular-nums}
 svg .gridline{stroke:var(--line);stroke-width:1}
 svg .axis{stroke:var(--soft);stroke-width:1;opacity:.5}
