@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -75,3 +77,48 @@ def make():
     return SimpleNamespace(
         started=started, window=window, epoch_ended=epoch_ended, epoch=epoch, run=whole_run, counters=counters
     )
+
+
+@pytest.fixture(scope="session")
+def runs(tiny, tmp_path_factory):
+    """``long`` has 3 epochs at A=2, ``short`` 2 epochs at A=1 with another lr0: two kinds of difference at once."""
+    import torch
+
+    from visiontrain import models
+    from visiontrain.config.build import build
+    from visiontrain.config.schema import TrainConfig
+    from visiontrain.training.run import train
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("runs")
+    known = {"data": str(tiny), "project": str(root), "device": "cpu", "workers": 0, "imgsz": 64, "nbs": 4}
+    known |= {"plots": False, "close_mosaic": 0, "optimizer": "AdamW"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
+        train(build(TrainConfig, {**known, "name": "long", "epochs": 3, "batch": 2}))
+        train(build(TrainConfig, {**known, "name": "short", "epochs": 2, "batch": 4, "lr0": 0.002}))
+    yield root
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def copy(runs, tmp_path):
+    """A copy of ``long`` whose run.json is changed: ``copy(name, **{"measured.data.fingerprint": ...})``; None takes a key out."""
+
+    def make(name: str, **changes):
+        folder = shutil.copytree(runs / "long", tmp_path / name)
+        record = json.loads((folder / "run.json").read_text())
+        for path, value in changes.items():
+            *parents, key = path.split("/")
+            section = record
+            for parent in parents:
+                section = section[parent]
+            if value is None:
+                del section[key]
+            else:
+                section[key] = value
+        (folder / "run.json").write_text(json.dumps(record))
+        return folder
+
+    return make

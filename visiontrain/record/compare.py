@@ -78,12 +78,17 @@ class Comparison:
         points = self.points()
         return Standing(*points[-1]) if points else None
 
+    @property
+    def ended_alike(self) -> bool:
+        """Whether all curves that there are end after equally many images."""
+        return len({run.curve[-1].images_seen for run in self.runs if run.curve}) == 1
+
     def verdict(self) -> list[str]:
         """Who is ahead, at the end and after as many images as all have seen: one sentence where that is the same."""
         end, equal = self.at_end(), self.at_equal()
         if equal is None:
             return [self._sentence("At the end", end)]
-        if {run.curve[-1].images_seen for run in self.runs if run.curve} == {equal.images_seen}:
+        if self.ended_alike:
             return [self._sentence(f"At the end, after {equal.images_seen} images each", end)]
         after = f"After {equal.images_seen} images each"
         return [self._sentence("At the end", end), self._sentence(after, equal)]

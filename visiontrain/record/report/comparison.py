@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import quote
 import cv2
 import numpy as np
 
-from visiontrain.record.compare import Comparison, Values, differ, difference, flat, side_by_side
+from visiontrain.record.compare import Comparison, Standing, Values, differ, difference, flat, side_by_side
 from visiontrain.record.compare_text import figure, is_metric, setting, shown, value
 from visiontrain.record.files import write_text
 from visiontrain.record.report.markup import Html, join, tag
@@ -36,7 +37,10 @@ from visiontrain.record.report.page import (
 )
 from visiontrain.record.report.svg import COLOURS, Series, chart, thinned
 
-MOST_ROWS = 20  # of a table before the rest is folded
+Show = Callable[[str, Any], str]  # name and value, as text
+MOST_ROWS = 30  # of a table before the rest is folded
+NAME_LENGTH = 22  # characters of a label in charts and bars
+MOST_OTHERS = 5  # named below the best figure
 PICTURE_WIDTH = 1280  # pixels that a picture is reduced to, fewer where runs are many
 MOODS = {"finished": "good", "stopped early": "good", "running": "busy", "interrupted": "warn"}
 FRAME_HEIGHT = 760  # pixels of the page in a notebook
@@ -70,7 +74,8 @@ def comparison_page(comparison: Comparison, near: Path | None = None) -> str:
         Section("pictures", "Pictures", _pictures(comparison)),
     ]
     title = f"Comparison: {', '.join(comparison.labels)}"
-    return page(title, _header(comparison), sections, footer="visiontrain compare")
+    command = shlex.join(["visiontrain", "compare", *(str(run.folder) for run in comparison.runs)])
+    return page(title, _header(comparison), sections, footer=tag("code", command, class_="line"))
 
 
 def _header(comparison: Comparison) -> Html:
@@ -81,13 +86,14 @@ def _header(comparison: Comparison) -> Html:
 
 
 def _headline(comparison: Comparison) -> Html:
-    end, equal = comparison.at_end().first, comparison.at_equal()
-    same = equal is None or equal.first == end
-    if same:
-        return join([_run(comparison, end), " is ahead"]) if end is not None else Html("No run is ahead of the others")
-    of = [join([_run(comparison, at), f" {where}"]) if at is not None else Html(f"nobody {where}")
-          for at, where in ((end, "is ahead at the end"), (equal and equal.first, "at equal images"))]  # fmt: skip
-    return join(of, ", ")
+    end, equal = comparison.at_end(), comparison.at_equal() or comparison.at_end()
+    if equal.first == end.first:
+        return _ahead(comparison, end, " is ahead")
+    return join([_ahead(comparison, end, " is ahead at the end, "), _ahead(comparison, equal, " at equal images")])
+
+
+def _ahead(comparison: Comparison, standing: Standing, where: str) -> Html:
+    return join(["No run" if standing.first is None else _run(comparison, standing.first), where])
 
 
 def _run(comparison: Comparison, at: int, label: bool = True) -> Html:
@@ -97,47 +103,67 @@ def _run(comparison: Comparison, at: int, label: bool = True) -> Html:
     )
 
 
+def _name(comparison: Comparison, at: int) -> str:
+    """The same in a few characters, for places that are narrow."""
+    label = comparison.labels[at]
+    short = label if len(label) <= NAME_LENGTH else f"{label[: NAME_LENGTH // 2]}..{label[-(NAME_LENGTH // 2 - 2) :]}"
+    return f"{comparison.letters[at]} {short}"
+
+
 def _colour(at: int) -> str:
     return f"c{at % COLOURS + 1}"
 
 
 def _winners(comparison: Comparison) -> Iterator[tuple[str, object, object]]:
     """Of each figure that one asks for, the run that has the best."""
-    equal = comparison.at_equal()
-    yield "AP at the end", *_best(comparison, comparison.at_end().ap, ".3f", max)
-    if equal is not None:
-        yield f"AP after {equal.images_seen} images each", *_best(comparison, equal.ap, ".3f", max)
-    yield "AP of best.pt", *_best(comparison, comparison.measured.get("best.ap", ()), ".3f", max)
-    yield "images per second", *_best(comparison, comparison.measured["images_per_second"], ".3g", max)
-    memory = tuple(peak and peak / 1e9 for peak in comparison.measured["memory_peak"])
+    equal, measured = comparison.at_equal(), comparison.measured
+    after = f"AP after {equal.images_seen:,} images each" if equal else ""
+    if comparison.ended_alike:
+        yield after.replace("AP", "AP at the end,"), *_best(comparison, comparison.at_end().ap, ".3f")
+    else:
+        yield "AP at the end", *_best(comparison, comparison.at_end().ap, ".3f")
+        if equal:
+            yield after, *_best(comparison, equal.ap, ".3f")
+    yield "AP of best.pt", *_best(comparison, measured.get("best.ap", ()), ".3f")
+    yield "images per second", *_best(comparison, tuple(v or None for v in measured["images_per_second"]), ".3g")
+    memory = tuple(peak / 1e9 if peak else None for peak in measured["memory_peak"])
     yield "peak memory, GB", *_best(comparison, memory, ".2f", min)
 
 
-def _best(comparison: Comparison, values: Values, form: str, best: Callable[..., Any]) -> tuple[object, object]:
+def _best(comparison: Comparison, values: Values, form: str, best: Callable[..., Any] = max) -> tuple[object, object]:
     """(run and value, those of the others)."""
-    known = {at: v for at, v in enumerate(values) if v}
+    known = {at: v for at, v in enumerate(values) if v is not None}
     if not known:
-        return "-", "of none"
-    first = best(known, key=known.__getitem__)
-    others = [f"{comparison.letters[at]} {v:{form}}" for at, v in known.items() if at != first]
-    level = [at for at in known if known[at] == known[first]]
-    who = [_run(comparison, at, label=False) for at in level]
-    return join([*who, f" {known[first]:{form}}"]), ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        return "-", "no run has one"
+    first = best(known.values())
+    who = [_run(comparison, at, label=False) for at, v in known.items() if v == first]
+    others = [f"{comparison.letters[at]} {v:{form}}" for at, v in known.items() if v != first]
+    return join([*who, f"{first:{form}}"], " "), ", ".join(others[:MOST_OTHERS]) + (
+        ", ..." if len(others) > MOST_OTHERS else ""
+    )
 
 
 def _warnings(comparison: Comparison) -> Html:
     if not comparison.warnings:
         return Html("")
-    return tag("div", bullets([("warn", warning) for warning in comparison.warnings]), class_="panel mind")
+    return tag("div", bullets(("warn", _sentence(warning)) for warning in comparison.warnings), class_="panel mind")
+
+
+def _sentence(warning: str) -> str:
+    return f"{warning[0].upper()}{warning[1:]}."
 
 
 def _runs(comparison: Comparison, near: Path | None) -> Html:
-    header = ["run", "outcome", "AP at the end", "AP of best.pt", "images seen", "epochs", "images/s", "memory"]
+    """A row of each; AP at equal images only where it is not the one at the end."""
+    equal = None if comparison.ended_alike else comparison.at_equal()
+    then = [f"AP after {equal.images_seen:,}"] if equal else []
+    header = ["run", "outcome", "AP at the end", *then, "AP of best.pt", "images seen", "epochs", "images/s", "memory"]
     rows = [
         [
             _run(comparison, at) + tag("div", _link(run.folder, near), class_="soft path"),
             pill(run.record["outcome"], MOODS.get(run.record["outcome"], "bad")),
             number(comparison.at_end().ap[at], ".4f"),
+            *([number(equal.ap[at], ".4f")] if equal else []),
             number(run.measured["metrics"]["best"].get("ap"), ".4f"),
             number(run.measured["images_seen"], ","),
             number(run.measured["epochs"], "d"),
@@ -146,7 +172,7 @@ def _runs(comparison: Comparison, near: Path | None) -> Html:
         ]
         for at, run in enumerate(comparison.runs)
     ]
-    return panel(table(header, rows))
+    return tag("div", table(header, rows), class_="panel runs")
 
 
 def _link(folder: Path, near: Path | None) -> Html:
@@ -166,16 +192,16 @@ def _curves(comparison: Comparison) -> Html:
         **{n: n.removeprefix("train/").replace("_", " ") for n in losses},
     }
     seen = [row["images_seen"] for run in comparison.runs for row in run.epochs]
-    drawn = [
-        chart(title, _series(comparison, name), x_range=(0.0, max(seen)))
-        for name, title in {**titles, "lr": "learning rate"}.items()
-        if seen
-    ]
-    if not any(drawn):
+    drawn: dict[bool, list[Html]] = {True: [], False: []}  # of several runs, of one alone
+    for name, title in {**titles, "lr": "learning rate"}.items() if seen else ():
+        series = [line for line in _series(comparison, name) if len(line.x)]
+        drawn[len(series) > 1].append(chart(title, series, x_range=(0.0, max(seen))))
+    if not seen:
         return Html("")
+    alone = folded("Curves that one run alone has", grid(drawn[False])) if any(drawn[False]) else ""
     families = {run.record["computed"]["model"]["family"] for run in comparison.runs}
     more = " Losses of different models are not on one scale: compare their shapes." if len(families) > 1 else ""
-    return sentences(f"Over images seen, never over updates or time.{more}") + grid([d for d in drawn if d])
+    return sentences(f"Over images seen, never over updates or time.{more}") + grid(drawn[True]) + alone
 
 
 def _series(comparison: Comparison, name: str) -> list[Series]:
@@ -183,7 +209,7 @@ def _series(comparison: Comparison, name: str) -> list[Series]:
     for at, run in enumerate(comparison.runs):
         rows = [row for row in run.epochs if name in row]
         line = thinned(
-            f"{comparison.letters[at]} {comparison.labels[at]}",
+            _name(comparison, at),
             [row["images_seen"] for row in rows],
             [row[name] for row in rows],
             at % COLOURS + 1,
@@ -210,7 +236,7 @@ def _everything(comparison: Comparison) -> Html:
     return join(heading(title) + _table(comparison, show, list(values.items())) for title, show, values in parts)
 
 
-def _long_table(comparison: Comparison, show: Callable[[str, Any], str], values: dict[str, Values]) -> Html:
+def _long_table(comparison: Comparison, show: Show, values: dict[str, Values]) -> Html:
     rows = list(values.items())
     if not rows:
         return sentences("Nothing.")
@@ -219,28 +245,29 @@ def _long_table(comparison: Comparison, show: Callable[[str, Any], str], values:
     return join([_table(comparison, show, rows[:MOST_ROWS]), more])
 
 
-def _table(comparison: Comparison, show: Callable[[str, Any], str], rows: Sequence[tuple[str, Values]]) -> Html:
+def _table(comparison: Comparison, show: Show, rows: Sequence[tuple[str, Values]]) -> Html:
     runs = range(len(comparison.runs))
-    two = len(runs) == 2 and show is figure
-    last = [f"{comparison.letters[1]} - {comparison.letters[0]}"] if two else []
+    last = [f"{comparison.letters[1]} - {comparison.letters[0]}" if show is figure else ""] if len(runs) == 2 else []
     header = ["", *(_run(comparison, at, label=False) for at in runs), *last]
-    return table(header, [[tag("code", name), *_cells(show, name, values, two)] for name, values in rows])
+    content = table(header, [[tag("code", name), *_cells(show, name, values)] for name, values in rows])
+    return tag("div", content, class_="across", style=f"--runs:{len(header) - 1}")
 
 
-def _cells(show: Callable[[str, Any], str], name: str, values: Values, two: bool) -> list[object]:
+def _cells(show: Show, name: str, values: Values) -> list[object]:
+    """The highest metric is bold; of two values, what was measured has the difference behind it."""
     numbers = [v for v in values if isinstance(v, int | float)]
     best = max(numbers) if is_metric(name) and len(numbers) > 1 and differ(values) else None
     cells: list[object] = [
         tag("b", text) if best is not None and v == best else text
         for text, v in zip(shown(show, name, values), values, strict=True)
     ]
-    apart = difference(values)
-    return [*cells, *([figure(name, apart) if apart is not None else ""] if two else [])]
+    apart = difference(values) if show is figure else None
+    return [*cells, *(["" if apart is None else figure(name, apart)] if len(values) == 2 else [])]
 
 
 def _speed(comparison: Comparison) -> Html:
     measured = comparison.measured
-    names = [f"{a} {label}" for a, label in zip(comparison.letters, comparison.labels, strict=True)]
+    names = [_name(comparison, at) for at in range(len(comparison.runs))]
     parts = [
         heading(title) + bars((n, v or 0, figure(key, v)) for n, v in zip(names, measured[key], strict=True))
         for key, title in (
@@ -249,8 +276,10 @@ def _speed(comparison: Comparison) -> Html:
             ("seconds", "Seconds of the whole run"),
         )
     ]
-    devices = [warning for warning in comparison.warnings if warning.startswith("the devices differ")]
-    return join([bullets(("warn", warning) for warning in devices), grid(map(panel, parts))])
+    devices = [_sentence(told) for told in comparison.warnings if told.startswith("the devices differ")]
+    return join(
+        [bullets(("warn", warning) for warning in devices), tag("div", grid(map(panel, parts)), class_="by-run")]
+    )
 
 
 def _pictures(comparison: Comparison) -> Html:

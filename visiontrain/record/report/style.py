@@ -129,8 +129,23 @@ details[open]>summary{margin-bottom:8px}
 .run::before{content:"";flex:none;width:.62em;height:.62em;border-radius:.18em;background:var(--c)}
 .path{font-size:12.5px;margin-top:2px}
 .mind{border-left:4px solid var(--warn)}
+.grid>.panel{margin-top:0}
+.across table{table-layout:fixed;min-width:calc(152px + var(--runs)*76px)}
+.across th:first-child{width:152px}
+@media (min-width:900px){.across th:first-child{width:26%}}
+.across td:first-child,.across th:first-child{position:sticky;left:0;background:var(--panel)}
+.across+.across,.across+details{margin-top:4px}
+.panel>h3:first-child{margin-top:0}
+.runs table{min-width:760px}
+.legend b{white-space:nowrap}
+h1+.lead{margin-top:8px}
+.lead+.grid,.list+.grid{margin-top:14px}
+.runs td:first-child{min-width:200px}
 dialog{width:100vw;height:100vh;max-width:none;max-height:none;margin:0;padding:0;border:0;background:#000c;overflow:auto;cursor:zoom-out}
 dialog img{display:block;min-width:100%;min-height:0;margin:auto}
+"""
+    + "".join(f".by-run i:nth-of-type(8n+{n})::before{{background:var(--s{n})}}" for n in range(1, 9))
+    + """
 @media (max-width:1080px){
   .layout{display:block;padding:0 24px 48px}
   nav{top:0;z-index:5;display:flex;align-items:center;gap:2px;margin:0 -24px 24px;padding:8px 20px;overflow-x:auto;white-space:nowrap;
@@ -146,7 +161,7 @@ dialog img{display:block;min-width:100%;min-height:0;margin:auto}
   section{margin-top:44px}
   .cards{grid-template-columns:1fr 1fr}
   .card{padding:12px 14px}
-  .card.first{grid-column:1/-1}
+  .card.first,.card:last-child:nth-child(even){grid-column:1/-1}
   .panel{padding:14px}
   .chart{padding:12px 12px 8px}
   th,td{padding:7px 8px}
