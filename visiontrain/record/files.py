@@ -22,6 +22,7 @@ SCHEMAS = {
     "checkpoint": 1,
     "description": 1,
     "data_findings.txt": 1,
+    "curves.json": 1,
 }
 
 
@@ -115,7 +116,11 @@ def _sync_folder(folder: Path) -> None:
 
 def read_epochs(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's metrics.csv as numbers, without the cells that are empty; none where no epoch was closed."""
-    path = folder / "metrics.csv"
+    return read_rows(folder / "metrics.csv")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The same of metrics.csv or validations.csv."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:

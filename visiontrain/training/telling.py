@@ -157,6 +157,7 @@ def facts(setup: Setup, state: TrainState) -> dict[str, Any]:
         "weight_decay": plan.weight_decay,
         "seed": config.seed,
         "settings": config.leaves(),
+        "names": sorted(config.given),
         "micro_batch": plan.batch // plan.ranks,
         "accumulate": plan.accumulate,
         "ranks": plan.ranks,

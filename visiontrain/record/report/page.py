@@ -149,12 +149,14 @@ def _cell(value: object) -> Html:
     return tag("td", value)
 
 
-def bars(items: Iterable[tuple[str, float, str]]) -> Html:
-    """Amounts as bars: (what, the amount, how it is written) each, the largest is full."""
+def bars(items: Iterable[tuple[str, float, str]], base: float = 0.0) -> Html:
+    """Amounts as bars: (what, the amount, how it is written) each, the largest is full; up to ``base`` they are lighter."""
     items = list(items)
     most = max((amount for _, amount, _ in items), default=0) or 1
     cells = [
-        tag("span", what) + tag("i", style=f"--w:{100 * amount / most:.1f}%") + tag("em", text)
+        tag("span", what)
+        + tag("i", style=f"--w:{100 * amount / most:.1f}%;--b:{100 * min(base / (amount or 1), 1):.1f}%")
+        + tag("em", text)
         for what, amount, text in items
     ]
     return tag("div", *cells, class_="meter")

@@ -1,12 +1,12 @@
 """How pages look: one sheet for light, dark, phones and paper. Colours are variables, so that charts follow them."""
 
 LIGHT = """
---ground:#fbfbfa;--panel:#fff;--wash:#f3f3f1;--ink:#1a1c1f;--soft:#5f646c;--line:#e6e6e2;--shade:61 99 221;
+--ground:#fbfbfa;--panel:#fff;--wash:#f3f3f1;--ink:#1a1c1f;--soft:#5f646c;--line:#e6e6e2;--shade:61 99 221;--cell:49 87 214;
 --good:#197a48;--warn:#8a5a00;--bad:#bd2c45;
 --s0:#a9aeb5;--s1:#3d63dd;--s2:#d4691f;--s3:#12907e;--s4:#8656cf;--s5:#c93a58;--s6:#75841a;--s7:#ab4f8a;--s8:#4f6c85;
 """.replace("\n", "")
 DARK = """
---ground:#0f1113;--panel:#16181b;--wash:#1d2024;--ink:#e9eaec;--soft:#a0a6ae;--line:#292c31;--shade:110 150 255;
+--ground:#0f1113;--panel:#16181b;--wash:#1d2024;--ink:#e9eaec;--soft:#a0a6ae;--line:#292c31;--shade:110 150 255;--cell:66 104 232;
 --good:#52c788;--warn:#e0ac4c;--bad:#f2788d;
 --s0:#5c636c;--s1:#7ba0ff;--s2:#f2995b;--s3:#46c4b1;--s4:#b593f5;--s5:#f47f95;--s6:#b6c459;--s7:#dd8fc0;--s8:#9db4c7;
 """.replace("\n", "")
@@ -20,7 +20,7 @@ html{scroll-behavior:smooth;scroll-padding-top:24px;-webkit-text-size-adjust:100
 body{margin:0;background:var(--ground);color:var(--ink);font:15px/1.55 -apple-system,"Segoe UI",Inter,Roboto,
   "Noto Sans","Helvetica Neue","Liberation Sans",Arial,system-ui,sans-serif;-webkit-font-smoothing:antialiased}
 h1,h2,h3,p,figure,dl,dd,ul,ol{margin:0;padding:0}
-h1{font-size:28px;line-height:1.2;font-weight:650;letter-spacing:-.02em;overflow-wrap:anywhere}
+h1{font-size:28px;line-height:1.2;font-weight:650;letter-spacing:-.02em;overflow-wrap:anywhere;margin-bottom:8px}
 h2{font-size:19px;line-height:1.3;font-weight:650;letter-spacing:-.01em;margin-bottom:14px}
 h3{font-size:14px;line-height:1.4;font-weight:600;margin:26px 0 10px}
 a{color:inherit}
@@ -47,14 +47,16 @@ footer{margin-top:56px;padding-top:18px;border-top:1px solid var(--line);color:v
 .pill.busy::before{background:var(--s1);animation:pulse 1.6s ease-in-out infinite}
 @keyframes pulse{50%{opacity:.25}}
 .panel{background:var(--panel);border:1px solid var(--line);border-radius:12px;padding:18px 20px}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(148px,1fr));gap:1px;margin-top:24px;background:var(--line);
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(120px,1fr));gap:1px;margin-top:24px;background:var(--line);
   border:1px solid var(--line);border-radius:12px;overflow:hidden}
 .card{background:var(--panel);padding:14px 18px;min-width:0}
 .card>span{display:block;font-size:13px;color:var(--soft)}
 .card>b{display:block;font-size:24px;line-height:1.3;font-weight:620;letter-spacing:-.02em;font-variant-numeric:tabular-nums}
-.card.first>b{font-size:34px;line-height:1.15}
+.card.first{grid-column:span 2}
+.card.first>b{font-size:40px;line-height:1.1}
+.card.first>b{display:flex;align-items:end;justify-content:space-between;gap:16px}
 .card>small{display:block;font-size:12.5px;color:var(--soft);overflow-wrap:anywhere}
-.card svg{display:block;width:160px;max-width:100%;height:auto;margin-top:8px;overflow:visible}
+.card svg{flex:0 1 170px;min-width:60px;height:auto;margin-bottom:6px;overflow:visible}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr));gap:16px}
 .grid.two{grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr))}
 .grid+.grid,.panel+.panel,.panel+.grid,.grid+.panel{margin-top:16px}
@@ -73,6 +75,7 @@ svg .rule{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;visibility:hidd
 .series circle{fill:currentColor}
 .series circle.at{visibility:hidden;stroke:var(--panel);stroke-width:1.5}
 .series.thin path.line{stroke-width:1}
+.series.strong path.line{stroke-width:2.5}
 .series.dashed path.line{stroke-dasharray:5 4}
 .c0{--c:var(--s0)}.c1{--c:var(--s1)}.c2{--c:var(--s2)}.c3{--c:var(--s3)}.c4{--c:var(--s4)}.c5{--c:var(--s5)}.c6{--c:var(--s6)}
 .c7{--c:var(--s7)}.c8{--c:var(--s8)}.c9{--c:var(--ink)}
@@ -81,6 +84,14 @@ svg .rule{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;visibility:hidd
 .legend span::before{content:"";flex:none;width:12px;height:3px;border-radius:2px;background:var(--c)}
 .legend span.dashed::before{background:linear-gradient(90deg,var(--c) 40%,transparent 40% 60%,var(--c) 60%)}
 .legend b{color:var(--ink);font-weight:550;font-variant-numeric:tabular-nums}
+.pace{margin-top:20px;max-width:560px}.pace small{display:block;margin-top:6px;color:var(--soft);font-size:13px}
+.note{font-size:13px;margin-top:12px}
+h3.top{margin-top:0}
+.matrix{display:block;width:100%;height:auto;margin:0 auto}
+.matrix rect{fill:rgb(var(--cell))}
+.matrix rect.frame{fill:var(--wash)}
+.matrix text.on{fill:#fff}.matrix text.off{fill:var(--ink)}
+.matrix text.name{font-size:12px}
 .tip{position:fixed;z-index:9;pointer-events:none;visibility:hidden;max-width:280px;padding:7px 10px;border-radius:8px;
   background:var(--ink);color:var(--ground);font-size:12px;line-height:1.5;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
@@ -98,7 +109,8 @@ th[aria-sort=ascending] button::after{content:"\\2191";opacity:1}
 th[aria-sort=descending] button::after{content:"\\2193";opacity:1}
 .meter{display:grid;grid-template-columns:minmax(96px,auto) minmax(60px,1fr) auto;gap:8px 14px;align-items:center;font-size:14px}
 .meter i{display:block;height:10px;border-radius:5px;background:rgb(var(--shade)/.14);overflow:hidden}
-.meter i::before{content:"";display:block;height:100%;width:var(--w);border-radius:5px;background:var(--s1)}
+.meter i::before{content:"";display:block;height:100%;width:var(--w);border-radius:5px;
+  background:linear-gradient(90deg,rgb(var(--shade)/.5) var(--b),var(--s1) var(--b))}
 .meter em{font-style:normal;text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .progress{height:8px;border-radius:4px;background:rgb(var(--shade)/.14);overflow:hidden}
 .progress i{display:block;height:100%;border-radius:4px;background:var(--s1)}
@@ -117,7 +129,7 @@ details[open]>summary{margin-bottom:8px}
 .picture button:focus-visible{outline:2px solid var(--s1);outline-offset:2px}
 .picture img{display:block;width:100%;height:auto;border-radius:8px}
 .picture .plate{background:#fff;padding:8px}
-.picture figcaption{margin-top:8px;font-size:13px;color:var(--soft)}
+.picture figcaption:not(:empty){margin-top:8px;font-size:13px;color:var(--soft)}
 .switch>input{position:absolute;opacity:0;pointer-events:none}
 .switch>label{display:inline-block;margin:0 4px 12px 0;padding:4px 12px;border:1px solid var(--line);border-radius:99px;font-size:13px;
   color:var(--soft);cursor:pointer;user-select:none}

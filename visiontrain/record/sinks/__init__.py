@@ -8,8 +8,10 @@ from pathlib import Path
 from visiontrain.record.events import Event
 from visiontrain.record.sinks.console import Console
 from visiontrain.record.sinks.csv import MetricsCsv, ValidationsCsv
+from visiontrain.record.sinks.curves_json import CurvesJson
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 from visiontrain.record.sinks.jsonl import UpdatesJsonl
+from visiontrain.record.sinks.report import Report
 from visiontrain.record.sinks.run_json import RunJson
 from visiontrain.record.wire import home
 
@@ -18,7 +20,9 @@ SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
     "validations": ValidationsCsv,
     "jsonl": UpdatesJsonl,
     "run": RunJson,
+    "curves": CurvesJson,
     "pictures": PicturesSink,
     "plots": PlotsSink,
+    "report": Report,  # of what the others wrote
     "console": lambda folder: home() or Console(),
 }

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from textwrap import fill
 from typing import Any, TextIO
 
@@ -153,7 +154,9 @@ class Console:
         said = f"{event.outcome.capitalize()} after {clock(self._now() - self._began)}"
         said += f" ({event.reason})" if event.reason else ""
         said += f"; {self._best}" if self._best else ""
-        self._say(said + (f"; see {self._folder}" if self._folder else ""))
+        report = Path(self._folder, "report.html")
+        where = f"; open {report}" if self._folder and report.is_file() else f"; see {self._folder}"
+        self._say(said + (where if self._folder else ""))
 
     def _open(self, label: str, images: int, done: int) -> None:
         if not _live(self._stream):

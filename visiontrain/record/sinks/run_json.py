@@ -27,7 +27,7 @@ from visiontrain.record.files import SCHEMAS, read_epochs, write_json
 
 AXIS = "images_seen"  # of every curve
 METRIC = "ap (COCO, 100 detections)"  # by which best.pt is chosen
-GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings")
+GIVEN = ("batch", "nbs", "weight_decay", "seed", "settings", "names")
 MEASURED = (
     "data",
     "versions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from visiontrain.record.amounts import clock, gigabytes
 from visiontrain.record.events import EpochEnded
 
 HEADER_EVERY = 20
@@ -76,15 +77,3 @@ def _metric(key: str) -> Callable[[EpochEnded, float], str]:
 def short(part: str) -> str:
     """``box_loss`` is shown as ``box``."""
     return part.removesuffix("_loss")
-
-
-def gigabytes(count: int) -> str:
-    """Bytes for people, in GB of 10^9."""
-    return f"{count / 1e9:.2f} GB"
-
-
-def clock(seconds: float) -> str:
-    """``1:02:03``, ``2:03``."""
-    whole = round(seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
