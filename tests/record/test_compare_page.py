@@ -76,9 +76,9 @@ def test_warnings_stand_first_and_at_what_they_are_of(page, visit):
 
 def test_pictures_stand_side_by_side_where_there_are_any(page, visit):
     opened = visit(page)
-    assert opened.page.locator("#pictures figcaption").all_inner_texts() == ["A plain", "labels: what there is to find"]
+    assert opened.page.locator("#pictures figcaption").all_inner_texts() == ["A plain", "Labels: what there is to find"]
     assert "No such picture was left by B, C, D" in opened.page.locator("#pictures").inner_text()
-    assert opened.page.locator("#pictures img").first.evaluate("img => img.naturalWidth") == 1280
+    assert opened.page.locator("#pictures img").first.evaluate("img => img.naturalWidth") == 1600
 
 
 def test_the_winner_at_the_end_and_at_equal_images(copy, tmp_path, visit):
@@ -96,7 +96,7 @@ def test_the_winner_at_the_end_and_at_equal_images(copy, tmp_path, visit):
     told = opened.page.inner_text("header")
     assert "B has the highest AP, 0.6000: 0.2000 above A" in told
     assert "After 26 images each, A has the highest AP, 0.4000: 0.1000 above B" in told
-    assert opened.page.locator("#runs tbody tr").first.locator("td").nth(3).inner_text() == "0.4000"
+    assert opened.page.locator("#runs tbody tr").first.locator("td").nth(2).inner_text() == "0.4000"
 
 
 def test_a_notebook_shows_the_page_in_a_frame_that_keeps_its_style(folders, tmp_path, visit):

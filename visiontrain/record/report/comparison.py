@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import cv2
-import numpy as np
-
+from visiontrain.record.amounts import clock, gigabytes
 from visiontrain.record.compare import Comparison, Standing, Values, differ, difference, flat, side_by_side
 from visiontrain.record.compare_text import figure, is_metric, setting, shown, value
 from visiontrain.record.files import write_text
@@ -35,13 +32,13 @@ from visiontrain.record.report.page import (
     sentences,
     table,
 )
+from visiontrain.record.report.pictures import small
 from visiontrain.record.report.svg import COLOURS, Series, chart, thinned
 
 Show = Callable[[str, Any], str]  # name and value, as text
 MOST_ROWS = 30  # of a table before the rest is folded
 NAME_LENGTH = 22  # characters of a label in charts and bars
 MOST_OTHERS = 5  # named below the best figure
-PICTURE_WIDTH = 1280  # pixels that a picture is reduced to, fewer where runs are many
 MOODS = {"finished": "good", "stopped early": "good", "running": "busy", "interrupted": "warn"}
 FRAME_HEIGHT = 760  # pixels of the page in a notebook
 
@@ -125,9 +122,9 @@ def _winners(comparison: Comparison) -> Iterator[tuple[str, object, object]]:
         if equal:
             yield after, *_best(comparison, equal.ap, ".3f")
     yield "AP of best.pt", *_best(comparison, measured.get("best.ap", ()), ".3f")
-    yield "images per second", *_best(comparison, tuple(v or None for v in measured["images_per_second"]), ".3g")
+    yield "Images per second", *_best(comparison, tuple(v or None for v in measured["images_per_second"]), ".3g")
     memory = tuple(peak / 1e9 if peak else None for peak in measured["memory_peak"])
-    yield "peak memory, GB", *_best(comparison, memory, ".2f", min)
+    yield "Peak memory, GB", *_best(comparison, memory, ".2f", min)
 
 
 def _best(comparison: Comparison, values: Values, form: str, best: Callable[..., Any] = max) -> tuple[object, object]:
@@ -138,7 +135,7 @@ def _best(comparison: Comparison, values: Values, form: str, best: Callable[...,
     first = best(known.values())
     who = [_run(comparison, at, label=False) for at, v in known.items() if v == first]
     others = [f"{comparison.letters[at]} {v:{form}}" for at, v in known.items() if v != first]
-    return join([*who, f"{first:{form}}"], " "), ", ".join(others[:MOST_OTHERS]) + (
+    return tag("span", join([*who, f"{first:{form}}"], " ")), ", ".join(others[:MOST_OTHERS]) + (
         ", ..." if len(others) > MOST_OTHERS else ""
     )
 
@@ -157,18 +154,18 @@ def _runs(comparison: Comparison, near: Path | None) -> Html:
     """A row of each; AP at equal images only where it is not the one at the end."""
     equal = None if comparison.ended_alike else comparison.at_equal()
     then = [f"AP after {equal.images_seen:,}"] if equal else []
-    header = ["run", "outcome", "AP at the end", *then, "AP of best.pt", "images seen", "epochs", "images/s", "memory"]
+    header = ["run", "AP at the end", *then, "AP of best.pt", "images seen", "epochs", "images/s", "memory", "outcome"]
     rows = [
         [
             _run(comparison, at) + tag("div", _link(run.folder, near), class_="soft path"),
-            pill(run.record["outcome"], MOODS.get(run.record["outcome"], "bad")),
             number(comparison.at_end().ap[at], ".4f"),
             *([number(equal.ap[at], ".4f")] if equal else []),
             number(run.measured["metrics"]["best"].get("ap"), ".4f"),
             number(run.measured["images_seen"], ","),
             number(run.measured["epochs"], "d"),
-            Number(run.measured["images_per_second"], figure("", run.measured["images_per_second"])),
-            Number(run.measured["memory"]["peak"], figure("memory_peak", run.measured["memory"]["peak"])),
+            number(run.measured["images_per_second"], ".1f"),
+            Number(run.measured["memory"]["peak"], gigabytes(run.measured["memory"]["peak"])),
+            pill(run.record["outcome"], MOODS.get(run.record["outcome"], "bad")),
         ]
         for at, run in enumerate(comparison.runs)
     ]
@@ -269,11 +266,11 @@ def _speed(comparison: Comparison) -> Html:
     measured = comparison.measured
     names = [_name(comparison, at) for at in range(len(comparison.runs))]
     parts = [
-        heading(title) + bars((n, v or 0, figure(key, v)) for n, v in zip(names, measured[key], strict=True))
-        for key, title in (
-            ("images_per_second", "Images per second, training, last epoch"),
-            ("memory_peak", "Peak memory"),
-            ("seconds", "Seconds of the whole run"),
+        heading(title) + bars((n, v or 0, show(v or 0)) for n, v in zip(names, measured[key], strict=True))
+        for key, title, show in (
+            ("images_per_second", "Images per second, training, last epoch", "{:.1f}".format),
+            ("memory_peak", "Peak memory", gigabytes),
+            ("seconds", "Time of the whole run", clock),
         )
     ]
     devices = [_sentence(told) for told in comparison.warnings if told.startswith("the devices differ")]
@@ -284,30 +281,18 @@ def _speed(comparison: Comparison) -> Html:
 
 def _pictures(comparison: Comparison) -> Html:
     """What each run found on the first validation pictures, and what there is to find."""
-    width = min(PICTURE_WIDTH, 8000 // len(comparison.runs))
-    drawn, lacking = [], []
-    for at, run in enumerate(comparison.runs):
-        file = run.folder / "val_predictions.jpg"
-        if uri := _embedded(file, width):
-            drawn.append(picture(uri, f"predictions of {comparison.labels[at]}", _run(comparison, at)))
-        else:
-            lacking.append(comparison.letters[at])
-    if not drawn:
+    runs = comparison.runs
+    files = {str(at): run.folder / "val_predictions.jpg" for at, run in enumerate(runs)}
+    if not differ([run.measured["data"]["val_fingerprint"] for run in runs]):
+        labels = [run.folder / "val_labels.jpg" for run in runs]
+        files |= {"labels": next(filter(Path.is_file, labels), labels[0])}
+    uris = small({name: file for name, file in files.items() if file.is_file()})
+    found = [at for at in range(len(runs)) if str(at) in uris]
+    if not found:
         return Html("")
-    truth = next((uri for run in comparison.runs if (uri := _embedded(run.folder / "val_labels.jpg", width))), "")
-    if truth and not differ([run.measured["data"]["val_fingerprint"] for run in comparison.runs]):
-        drawn.append(picture(truth, "labels", "labels: what there is to find"))
-    told = f" No such picture was left by {', '.join(lacking)}." if lacking else ""
+    drawn = [picture(uris[str(at)], f"predictions of {comparison.labels[at]}", _run(comparison, at)) for at in found]
+    if "labels" in uris:
+        drawn.append(picture(uris["labels"], "labels", "Labels: what there is to find"))
+    lacking = ", ".join(name for at, name in enumerate(comparison.letters) if at not in found)
+    told = f" No such picture was left by {lacking}." if lacking else ""
     return sentences(f"Predictions of best.pt on the first validation pictures.{told}") + grid(drawn, wide=True)
-
-
-def _embedded(file: Path, width: int) -> str:
-    """A picture as a data URI no wider than ``width``; "" where there is none."""
-    pixels = cv2.imdecode(np.fromfile(file, np.uint8), cv2.IMREAD_COLOR) if file.is_file() else None
-    if pixels is None:
-        return ""
-    if pixels.shape[1] > width:
-        size = width, round(pixels.shape[0] * width / pixels.shape[1])
-        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
-    encoded = cv2.imencode(".webp", pixels, [cv2.IMWRITE_WEBP_QUALITY, 80])[1]
-    return f"data:image/webp;base64,{base64.b64encode(encoded.tobytes()).decode()}"

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from visiontrain.record.compare import read_run
 from visiontrain.record.files import read_epochs, read_rows
+from visiontrain.record.run_folder import read_run
 
 MOST_ROWS = 1200  # of updates.jsonl
 TAIL = 1 << 16  # bytes; the last whole line of updates.jsonl lies in them

@@ -150,9 +150,8 @@ details[open]>summary{margin-bottom:8px}
 .panel>h3:first-child{margin-top:0}
 .runs table{min-width:760px}
 .legend b{white-space:nowrap}
-h1+.lead{margin-top:8px}
 .lead+.grid,.list+.grid{margin-top:14px}
-.runs td:first-child{min-width:200px}
+.runs td:first-child{min-width:150px}
 dialog{width:100vw;height:100vh;max-width:none;max-height:none;margin:0;padding:0;border:0;background:#000c;overflow:auto;cursor:zoom-out}
 dialog img{display:block;min-width:100%;min-height:0;margin:auto}
 """
