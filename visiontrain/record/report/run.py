@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from visiontrain.config.schema import TrainConfig
-from visiontrain.config.values import leaves_of, show
+from visiontrain.config.values import leaves_of
 from visiontrain.record.amounts import clock
 from visiontrain.record.files import write_text
 from visiontrain.record.report import words
@@ -34,6 +34,8 @@ from visiontrain.record.report.svg import spark
 
 REPORT = "report.html"
 LIMIT = 4_900_000  # bytes of the page
+MOST_CLASSES = 24  # in the open table
+WEAKEST = 10
 RELOAD = 30  # seconds, while it runs
 MOOD = {"running": "busy", "finished": "good", "stopped early": "good", "interrupted": "warn", "failed": "bad"}
 
@@ -140,13 +142,22 @@ def _scores(source: Source) -> Html:
     shown = grid(charts, wide=True) + (_confusion(source) if source.curves else Html(""))
     if not rows:
         return shown
+    scored = [name for name, row in rows.items() if row["ap"] is not None]
+    weakest = sorted(scored, key=lambda name: (rows[name]["ap"], -rows[name]["instances"]))[:WEAKEST]
+    if len(rows) <= MOST_CLASSES:
+        return shown + heading("By class") + panel(_classes(rows, list(rows)))
+    every = folded(f"All {len(rows)} classes", panel(_classes(rows, list(rows))))
+    return shown + heading(f"The {len(weakest)} weakest classes") + panel(_classes(rows, weakest)) + every
+
+
+def _classes(rows: dict[str, dict[str, float | None]], names: list[str]) -> Html:
     header = ("class", "AP", "AP50", "precision", "recall", "objects", "images")
     cells = [
-        [name, *(number(row[key]) for key in ("ap", "ap50", "precision", "recall")),
-         number(row["instances"], ",d"), number(row["images"], ",d")]
-        for name, row in rows.items()
+        [name, *(number(rows[name][key]) for key in ("ap", "ap50", "precision", "recall")),
+         *(number(rows[name][key], ",d") for key in ("instances", "images"))]
+        for name in names
     ]  # fmt: skip
-    return shown + heading("By class") + panel(table(header, cells, sortable=True))
+    return table(header, cells, sortable=True)
 
 
 def _confusion(source: Source) -> Html:
@@ -203,16 +214,18 @@ def _settings(source: Source) -> Html:
     leaves, given = leaves_of(TrainConfig), words.given_names(source)
 
     def row(name: str) -> list[object]:
-        value, leaf = source.settings[name], leaves.get(name)
-        return [tag("code", name), tag("code", show(leaf, value) if leaf else str(value)), leaf.help if leaf else ""]
+        leaf = leaves.get(name)
+        return [tag("code", name), tag("code", words.typed(name, source.settings[name])), leaf.help if leaf else ""]
 
-    header = ("setting", "value", "what it is")
+    def listed(names: list[str]) -> Html:
+        return tag("div", table(("setting", "value", "what it is"), map(row, names)), class_="panel settings")
+
     first = [name for name in source.settings if name in given]
     rest = [name for name in source.settings if name not in given]
     return (
         heading("Given for this run")
-        + panel(table(header, map(row, first)))
-        + folded(f"The other {len(rest)}, at their defaults", panel(table(header, map(row, rest))))
+        + listed(first)
+        + folded(f"The other {len(rest)}, at their defaults", listed(rest))
     )
 
 

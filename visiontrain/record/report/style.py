@@ -119,6 +119,8 @@ th[aria-sort=descending] button::after{content:"\\2193";opacity:1}
 .list li::before{content:"";position:absolute;left:4px;top:13px;width:5px;height:5px;border-radius:50%;background:var(--s0)}
 .list li.good::before{background:var(--good)}.list li.warn::before{background:var(--warn)}.list li.bad::before{background:var(--bad)}
 .list li.good,.list li.warn,.list li.bad{color:inherit}
+.settings td:first-child,.settings td:nth-child(2){white-space:nowrap}.settings td:nth-child(2){white-space:normal;min-width:5em}
+.settings td:nth-child(3){color:var(--soft)}
 dl{display:grid;grid-template-columns:minmax(110px,auto) minmax(0,1fr);gap:6px 20px;font-size:14px}
 dt{color:var(--soft)}
 dd{overflow-wrap:anywhere}
@@ -158,6 +160,11 @@ dialog img{display:block;min-width:100%;min-height:0;margin:auto}
   .panel{padding:14px}
   .chart{padding:12px 12px 8px}
   th,td{padding:7px 8px}
+  .settings thead{display:none}
+  .settings tr{display:grid;grid-template-columns:auto minmax(0,1fr);border-bottom:1px solid var(--line);padding:6px 0}
+  .settings td{border:0;padding:2px 0}.settings td:nth-child(2){text-align:right;padding-left:16px}
+  .settings td:nth-child(3){grid-column:1/-1;font-size:14px}
+  dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:10px}
   .switch>label{padding:7px 14px}
 }
 @media print{
