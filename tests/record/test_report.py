@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
+import visiontrain
 from visiontrain.config.build import build
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError, Interrupted
@@ -121,6 +122,11 @@ def test_pictures_of_another_run_are_left_out(changed_run):
     folder = changed_run()
     os.utime(folder / "train_batch0.jpg", (0, 0))
     assert write_report(folder).read_text("utf-8").count('src="data:image/jpeg') == 6
+
+
+def test_made_again_from_python(changed_run):
+    folder = changed_run()
+    assert visiontrain.report(folder) == folder / "report.html" and (folder / "report.html").is_file()
 
 
 def test_what_is_no_run_is_refused(tmp_path):

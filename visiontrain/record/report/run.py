@@ -69,7 +69,7 @@ def report_of(source: Source) -> str:
 def _page(source: Source, uris: dict[str, str]) -> str:
     sections = [
         Section("glance", "At a glance", _glance(source)),
-        Section("curves", "Curves", training_charts(source)),
+        Section("curves", "Curves", _curves(source)),
         Section("scores", "Scores of best.pt", _scores(source) + drawn_curves(uris)),
         Section("pictures", "Pictures", gallery(source, uris)),
         Section("record", "Plan and record", _record(source)),
@@ -128,12 +128,18 @@ def _cards(source: Source) -> Iterator[tuple[str, object, object]]:
     yield "Images seen", f"{source.images_seen:,}", f"of {source.computed['images_planned']:,} planned"
     speed = f"{measured['images_per_second']:.1f} images/s" if measured["images_per_second"] else ""
     yield "Time", clock(measured["seconds"]), speed
-    yield "Peak memory", words.peak(source), measured["memory"].get("of", "")
+    yield "Peak memory", words.peak(source), f"on {measured['device']['kind']}"
 
 
 def _glance(source: Source) -> Html:
     said = words.stands_out(source)
     return panel(bullets(said)) if said else Html("")
+
+
+def _curves(source: Source) -> Html:
+    charts = training_charts(source)
+    told = tag("p", "The numbers are the last values; the pointer shows the others.", class_="soft note")
+    return charts + told if charts else charts
 
 
 def _scores(source: Source) -> Html:
@@ -168,11 +174,13 @@ def _confusion(source: Source) -> Html:
         [[predicted, true, number(count, ",d"), number(share, ".0%")] for predicted, true, count, share in worst],
         sortable=True,
     )
-    title = heading("Which class is taken for which, at confidence 0.25")
     note = tag("p", "The shade is the share of the true class; the last row was missed, the last column is found where nothing is.",
                class_="soft note")  # fmt: skip
-    parts = [panel(matrix, note)] if matrix else []
-    return title + grid([*parts, *([panel(listed)] if worst else [])], wide=True)
+    drawn = panel(matrix, note) if matrix else Html("")
+    listing = panel(listed) if worst else Html("")
+    many = len(source.curves["names"]) > MOST_CLASSES
+    shown = listing + folded("The whole matrix", drawn) if many and drawn else grid([drawn, listing], wide=True)
+    return heading("Which class is taken for which, at confidence 0.25") + shown
 
 
 def _record(source: Source) -> Html:
