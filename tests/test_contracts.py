@@ -197,6 +197,13 @@ def test_the_line_and_the_file_of_predict(run, contracts, capsys, tmp_path):
     assert len(rows) == len(line["boxes"]) and {len(row.split()) for row in rows} == {5}
 
 
+def test_curves_json(run, contracts):
+    content = json.loads((run / "curves.json").read_text("utf-8"))
+    assert differences(content, documented(contracts, "curves.json")) == []
+    rows = [*content["precision_over_recall"], *(row for rows in content["over_confidence"].values() for row in rows)]
+    assert len(rows) == 4 * len(content["names"]) and {len(row) for row in rows} == {101}
+
+
 def test_data_findings(run, contracts):
     """A line is FILE:LINE: message, in the file and in the document's example."""
     (line,) = (run / "data_findings.txt").read_text("utf-8").splitlines()

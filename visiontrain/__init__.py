@@ -19,6 +19,7 @@ _HOMES = {
     "check": "visiontrain.api",
     "convert": "visiontrain.api",
     "compare": "visiontrain.api",
+    "report": "visiontrain.api",
     "export": "visiontrain.api",
     "TrainConfig": "visiontrain.config.schema",
     "VisionTrainError": "visiontrain.errors",
@@ -34,12 +35,13 @@ __all__ = [
     "export",
     "plan",
     "predict",
+    "report",
     "train",
     "val",
 ]
 
 if TYPE_CHECKING:
-    from visiontrain.api import YOLO, check, compare, convert, export, plan, predict, train, val
+    from visiontrain.api import YOLO, check, compare, convert, export, plan, predict, report, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
 

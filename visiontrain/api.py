@@ -82,6 +82,11 @@ class Run:
         """The checkpoint that ``resume`` goes on from."""
         return self.folder / "weights" / "last.pt"
 
+    @property
+    def report(self) -> Path:
+        """The page about the run, for a browser."""
+        return self.folder / "report.html"
+
     def plot(self) -> list[Path]:
         """Show the curves of the run in a notebook, print their paths elsewhere; returns the paths."""
         figures = [self.folder / name for name in _FIGURES if (self.folder / name).is_file()]
@@ -269,6 +274,23 @@ def compare(a: str | Path, b: str | Path, *more: str | Path, **settings: Any) ->
         ConfigError: a folder is no run, or the runs have different axes or metrics.
     """
     return run_compare(parse_keywords(CompareConfig, {"runs": [a, b, *more], **settings}))
+
+
+def report(run: str | Path) -> Path:
+    """Write report.html of a run again from the files in its folder, for example of a run of an older version.
+
+    Args:
+        run: its folder.
+
+    Returns:
+        the file, under 5 MB; an older one is replaced.
+
+    Raises:
+        ConfigError: the folder is no run, or it was written by another version of the contracts.
+    """
+    from visiontrain.record.report.run import write_report
+
+    return write_report(run)
 
 
 def _of_prediction(source: Any, settings: dict[str, Any]) -> tuple[PredictConfig, Any]:

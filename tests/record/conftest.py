@@ -79,6 +79,55 @@ def make():
     )
 
 
+HOSTILE = ("<script>alert(1)</script>", "\"&'")
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tiny, tmp_path_factory):
+    """The folder of a real run of two epochs with pictures, whose classes and folder have names that try to be markup."""
+    import torch
+
+    from visiontrain import models
+    from visiontrain.config.build import build
+    from visiontrain.config.schema import TrainConfig
+    from visiontrain.training.run import train
+
+    root, threads = tmp_path_factory.mktemp("hostile"), torch.get_num_threads()
+    (root / "data.yaml").write_text(
+        json.dumps({"path": str(tiny.parent), "train": "images/train", "val": "images/val", "names": list(HOSTILE)})
+    )
+    settings = {
+        "data": str(root / "data.yaml"),
+        "project": str(root / "<b>&"),
+        "device": "cpu",
+        "workers": 0,
+        "epochs": 2,
+    }
+    settings |= {"batch": 2, "nbs": 4, "imgsz": 64, "warmup_epochs": 1, "close_mosaic": 0}
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "_sizes", lambda family: {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024}})
+        folder = train(build(TrainConfig, settings)).folder
+    torch.set_num_threads(threads)
+    return folder
+
+
+@pytest.fixture
+def changed_run(hostile_run, tmp_path):
+    """A copy of that run: ``changed_run({"outcome": "failed"}, without=["metrics.csv"])`` changes run.json and takes files away."""
+
+    def copy(record=(), without=()):
+        folder = shutil.copytree(hostile_run, tmp_path / "copy", ignore=lambda *_: ["weights"])
+        content = json.loads((folder / "run.json").read_text("utf-8"))
+        (folder / "run.json").write_text(json.dumps({**content, **dict(record)}), "utf-8")
+        for pattern in ("report.html", *without):
+            for path in folder.glob(pattern):
+                path.unlink()
+        return folder
+
+    return copy
+
+
 @pytest.fixture(scope="session")
 def runs(tiny, tmp_path_factory):
     """``long`` has 3 epochs at A=2, ``short`` 2 epochs at A=1 with another lr0: two kinds of difference at once."""

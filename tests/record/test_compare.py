@@ -117,6 +117,7 @@ def test_what_is_no_run_is_said(runs, tmp_path, copy):
         (tmp_path / "empty", "there is no run.json in it"),
         (runs, "holds several runs; name those to compare: long, short"),
         (runs / "long" / "run.json", "there is no such folder"),
+        (tmp_path / ("x" * 300), "there is no such folder"),
         (copy("newer", **{"schemas/run.json": 2}), "its run.json has version 2, and this visiontrain reads version 1"),
         (copy("older", **{"schemas/metrics.csv": 0}), "its metrics.csv has version 0"),
         (copy("bare", schemas=None), "is no record of a run"),

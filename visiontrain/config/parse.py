@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence, Set
@@ -189,10 +190,11 @@ def _lone(settings: type, words: Sequence[str]) -> list[int]:
     def waits(word: str) -> bool:
         return word.endswith("=") or ("=" not in word and (word[:1] in _DASHES or word in leaves_of(settings)))
 
+    # Path.is_dir fails for a name that is too long to be one.
     return [
         at
         for at, (before, word) in enumerate(zip(["=x", *words], words, strict=False))
-        if word[:1] not in _DASHES and (Path(word).is_dir() or not ("=" in word or waits(word) or waits(before)))
+        if word[:1] not in _DASHES and (os.path.isdir(word) or not ("=" in word or waits(word) or waits(before)))
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +53,7 @@ def read_run(folder: str | Path) -> RunFolder:
     """
     path = Path(folder).expanduser()
     file = path / "run.json"
-    if not file.is_file():
+    if not os.path.isfile(file):  # noqa: PTH113 - Path.is_file fails for a name that is too long
         raise ConfigError(_no_run(path))
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -79,11 +80,12 @@ def _label(path: Path, others: set[Path]) -> str:
 
 
 def _no_run(path: Path) -> str:
-    inside = sorted(file.parent.name for file in path.glob("*/run.json"))
+    there = os.path.isdir(path)  # noqa: PTH112 - likewise
+    inside = sorted(file.parent.name for file in path.glob("*/run.json")) if there else []
     if inside:
         more = ", ..." if len(inside) > 8 else ""
         return f"{path}: holds several runs; name those to compare: {', '.join(inside[:8])}{more}"
-    what = "there is no run.json in it" if path.is_dir() else "there is no such folder"
+    what = "there is no run.json in it" if there else "there is no such folder"
     return f"{path}: no run folder ({what}); give what a training left, for example runs/train/run"
 
 

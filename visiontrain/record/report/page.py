@@ -89,7 +89,7 @@ def panel(*inside: object) -> Html:
 
 def grid(items: Iterable[Html], wide: bool = False) -> Html:
     """Charts and panels beside each other as there is room, at least 320 pixels (440 where ``wide``) each."""
-    items = list(items)
+    items = [item for item in items if item]
     return tag("div", *items, class_="grid two" if wide else "grid") if items else Html("")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from visiontrain.config.schema import TrainConfig
-from visiontrain.config.values import leaves_of, show
+from visiontrain.config.values import leaves_of
 from visiontrain.record.amounts import clock
 from visiontrain.record.files import write_text
 from visiontrain.record.report import words
@@ -34,6 +34,8 @@ from visiontrain.record.report.svg import spark
 
 REPORT = "report.html"
 LIMIT = 4_900_000  # bytes of the page
+MOST_CLASSES = 24  # in the open table
+WEAKEST = 10
 RELOAD = 30  # seconds, while it runs
 MOOD = {"running": "busy", "finished": "good", "stopped early": "good", "interrupted": "warn", "failed": "bad"}
 
@@ -67,7 +69,7 @@ def report_of(source: Source) -> str:
 def _page(source: Source, uris: dict[str, str]) -> str:
     sections = [
         Section("glance", "At a glance", _glance(source)),
-        Section("curves", "Curves", training_charts(source)),
+        Section("curves", "Curves", _curves(source)),
         Section("scores", "Scores of best.pt", _scores(source) + drawn_curves(uris)),
         Section("pictures", "Pictures", gallery(source, uris)),
         Section("record", "Plan and record", _record(source)),
@@ -126,12 +128,18 @@ def _cards(source: Source) -> Iterator[tuple[str, object, object]]:
     yield "Images seen", f"{source.images_seen:,}", f"of {source.computed['images_planned']:,} planned"
     speed = f"{measured['images_per_second']:.1f} images/s" if measured["images_per_second"] else ""
     yield "Time", clock(measured["seconds"]), speed
-    yield "Peak memory", words.peak(source), measured["memory"].get("of", "")
+    yield "Peak memory", words.peak(source), f"on {measured['device']['kind']}"
 
 
 def _glance(source: Source) -> Html:
     said = words.stands_out(source)
     return panel(bullets(said)) if said else Html("")
+
+
+def _curves(source: Source) -> Html:
+    charts = training_charts(source)
+    told = tag("p", "The numbers are the last values; the pointer shows the others.", class_="soft note")
+    return charts + told if charts else charts
 
 
 def _scores(source: Source) -> Html:
@@ -140,13 +148,22 @@ def _scores(source: Source) -> Html:
     shown = grid(charts, wide=True) + (_confusion(source) if source.curves else Html(""))
     if not rows:
         return shown
+    scored = [name for name, row in rows.items() if row["ap"] is not None]
+    weakest = sorted(scored, key=lambda name: (rows[name]["ap"], -rows[name]["instances"]))[:WEAKEST]
+    if len(rows) <= MOST_CLASSES:
+        return shown + heading("By class") + panel(_classes(rows, list(rows)))
+    every = folded(f"All {len(rows)} classes", panel(_classes(rows, list(rows))))
+    return shown + heading(f"The {len(weakest)} weakest classes") + panel(_classes(rows, weakest)) + every
+
+
+def _classes(rows: dict[str, dict[str, float | None]], names: list[str]) -> Html:
     header = ("class", "AP", "AP50", "precision", "recall", "objects", "images")
     cells = [
-        [name, *(number(row[key]) for key in ("ap", "ap50", "precision", "recall")),
-         number(row["instances"], ",d"), number(row["images"], ",d")]
-        for name, row in rows.items()
+        [name, *(number(rows[name][key]) for key in ("ap", "ap50", "precision", "recall")),
+         *(number(rows[name][key], ",d") for key in ("instances", "images"))]
+        for name in names
     ]  # fmt: skip
-    return shown + heading("By class") + panel(table(header, cells, sortable=True))
+    return table(header, cells, sortable=True)
 
 
 def _confusion(source: Source) -> Html:
@@ -157,11 +174,13 @@ def _confusion(source: Source) -> Html:
         [[predicted, true, number(count, ",d"), number(share, ".0%")] for predicted, true, count, share in worst],
         sortable=True,
     )
-    title = heading("Which class is taken for which, at confidence 0.25")
     note = tag("p", "The shade is the share of the true class; the last row was missed, the last column is found where nothing is.",
                class_="soft note")  # fmt: skip
-    parts = [panel(matrix, note)] if matrix else []
-    return title + grid([*parts, *([panel(listed)] if worst else [])], wide=True)
+    drawn = panel(matrix, note) if matrix else Html("")
+    listing = panel(listed) if worst else Html("")
+    many = len(source.curves["names"]) > MOST_CLASSES
+    shown = listing + folded("The whole matrix", drawn) if many and drawn else grid([drawn, listing], wide=True)
+    return heading("Which class is taken for which, at confidence 0.25") + shown
 
 
 def _record(source: Source) -> Html:
@@ -203,16 +222,18 @@ def _settings(source: Source) -> Html:
     leaves, given = leaves_of(TrainConfig), words.given_names(source)
 
     def row(name: str) -> list[object]:
-        value, leaf = source.settings[name], leaves.get(name)
-        return [tag("code", name), tag("code", show(leaf, value) if leaf else str(value)), leaf.help if leaf else ""]
+        leaf = leaves.get(name)
+        return [tag("code", name), tag("code", words.typed(name, source.settings[name])), leaf.help if leaf else ""]
 
-    header = ("setting", "value", "what it is")
+    def listed(names: list[str]) -> Html:
+        return tag("div", table(("setting", "value", "what it is"), map(row, names)), class_="panel settings")
+
     first = [name for name in source.settings if name in given]
     rest = [name for name in source.settings if name not in given]
     return (
         heading("Given for this run")
-        + panel(table(header, map(row, first)))
-        + folded(f"The other {len(rest)}, at their defaults", panel(table(header, map(row, rest))))
+        + listed(first)
+        + folded(f"The other {len(rest)}, at their defaults", listed(rest))
     )
 
 

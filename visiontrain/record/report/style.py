@@ -61,11 +61,13 @@ footer{margin-top:56px;padding-top:18px;border-top:1px solid var(--line);color:v
 .grid.two{grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr))}
 .grid+.grid,.panel+.panel,.panel+.grid,.grid+.panel{margin-top:16px}
 .grid>*{margin:0!important;min-width:0}
-.chart{display:flex;flex-direction:column;padding:14px 16px 10px}
+.chart{container-type:inline-size;display:flex;flex-direction:column;padding:14px 16px 10px}
 .chart>figcaption{font-size:14px;font-weight:600}
 .chart>figcaption small{display:block;font-size:12.5px;font-weight:400;color:var(--soft)}
 .chart svg{display:block;width:100%;height:auto;margin-top:auto;padding-top:8px;overflow:visible;touch-action:pan-y}
 svg text{fill:var(--soft);font-size:11px;font-variant-numeric:tabular-nums}
+@container (min-width:440px){svg text{font-size:8.5px}}
+svg path,svg line{vector-effect:non-scaling-stroke}
 svg .gridline{stroke:var(--line);stroke-width:1}
 svg .axis{stroke:var(--soft);stroke-width:1;opacity:.5}
 svg .rule{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;visibility:hidden}
@@ -85,7 +87,7 @@ svg .rule{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;visibility:hidd
 .legend span.dashed::before{background:linear-gradient(90deg,var(--c) 40%,transparent 40% 60%,var(--c) 60%)}
 .legend b{color:var(--ink);font-weight:550;font-variant-numeric:tabular-nums}
 .pace{margin-top:20px;max-width:560px}.pace small{display:block;margin-top:6px;color:var(--soft);font-size:13px}
-.note{font-size:13px;margin-top:12px}
+.note{font-size:13px;margin-top:12px}h3+.note{margin:-6px 0 10px}
 h3.top{margin-top:0}
 .matrix{display:block;width:100%;height:auto;margin:0 auto}
 .matrix rect{fill:rgb(var(--cell))}
@@ -100,8 +102,8 @@ th,td{padding:7px 12px;text-align:left;vertical-align:top;border-bottom:1px soli
 th:first-child,td:first-child{padding-left:2px}
 tbody tr:last-child td{border-bottom:0}
 th{font-size:12.5px;font-weight:550;color:var(--soft);white-space:nowrap}
-td{overflow-wrap:anywhere}
-.number{text-align:right;white-space:nowrap;overflow-wrap:normal}
+td{overflow-wrap:anywhere;min-width:5em}
+.number{text-align:right;white-space:nowrap;overflow-wrap:normal;min-width:0}
 th button{all:unset;cursor:pointer}
 th button:focus-visible{outline:2px solid var(--s1);outline-offset:2px}
 th button::after{content:"\\2195";padding-left:4px;opacity:.35}
@@ -119,6 +121,8 @@ th[aria-sort=descending] button::after{content:"\\2193";opacity:1}
 .list li::before{content:"";position:absolute;left:4px;top:13px;width:5px;height:5px;border-radius:50%;background:var(--s0)}
 .list li.good::before{background:var(--good)}.list li.warn::before{background:var(--warn)}.list li.bad::before{background:var(--bad)}
 .list li.good,.list li.warn,.list li.bad{color:inherit}
+.settings td:first-child,.settings td:nth-child(2){white-space:nowrap}.settings td:nth-child(2){white-space:normal;min-width:5em}
+.settings td:nth-child(3){color:var(--soft)}
 dl{display:grid;grid-template-columns:minmax(110px,auto) minmax(0,1fr);gap:6px 20px;font-size:14px}
 dt{color:var(--soft)}
 dd{overflow-wrap:anywhere}
@@ -141,7 +145,6 @@ details[open]>summary{margin-bottom:8px}
 .run::before{content:"";flex:none;width:.62em;height:.62em;border-radius:.18em;background:var(--c)}
 .path{font-size:12.5px;margin-top:2px}
 .mind{border-left:4px solid var(--warn)}
-.grid>.panel{margin-top:0}
 .across table{table-layout:fixed;min-width:calc(152px + var(--runs)*76px)}
 .across th:first-child{width:152px}
 @media (min-width:900px){.across th:first-child{width:26%}}
@@ -176,6 +179,11 @@ dialog img{display:block;min-width:100%;min-height:0;margin:auto}
   .panel{padding:14px}
   .chart{padding:12px 12px 8px}
   th,td{padding:7px 8px}
+  .settings thead{display:none}
+  .settings tr{display:grid;grid-template-columns:auto minmax(0,1fr);border-bottom:1px solid var(--line);padding:6px 0}
+  .settings td{border:0;padding:2px 0}.settings td:nth-child(2){text-align:right;padding-left:16px}
+  .settings td:nth-child(3){grid-column:1/-1;font-size:14px}
+  dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:10px}
   .switch>label{padding:7px 14px}
 }
 @media print{

@@ -187,7 +187,9 @@ def _line(line: Series, x: Scale, y: Scale) -> Html:
         drawn.append(tag("path", d=edge + "Z", class_="band"))
     drawn.append(tag("path", d=_path(px, py), class_="line"))
     if len(px) <= 30 and not line.style:
-        drawn += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", r=2) for a, b in zip(px, py, strict=True)]
+        drawn += [
+            tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", r=2 if len(px) > 1 else 4) for a, b in zip(px, py, strict=True)
+        ]
     if line.quiet:
         return tag("g", tag("title", line.name), *drawn, class_=f"series c{line.colour} {line.style}")
     return tag(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import TrainConfig
-from visiontrain.config.values import leaves_of, written
+from visiontrain.config.values import leaves_of, show, written
 from visiontrain.record.amounts import clock, gigabytes
 from visiontrain.record.report.matrix import mix_ups
 from visiontrain.record.report.source import Source
@@ -213,8 +213,18 @@ def command(source: Source) -> str:
     """What to type for the same run again."""
     settings: dict[str, Any] = source.settings
     names = [name for name in settings if name in given_names(source) - {"resume", "exist_ok"}]
-    words = [f"{name}={'' if settings[name] is None else settings[name]}" for name in names]
+    words = [f"{name}={typed(name, settings[name])}" for name in names]
     return shlex.join(["visiontrain", "train", *words])
+
+
+def typed(name: str, value: Any) -> str:
+    """A setting as one would type it, exactly; of other versions as it is."""
+    leaf = leaves_of(TrainConfig).get(name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if leaf is None or isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return ",".join(map(str, value)) if isinstance(value, list) else show(leaf, value)
 
 
 def given_names(source: Source) -> set[str]:

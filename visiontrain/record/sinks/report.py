@@ -8,6 +8,7 @@ from pathlib import Path
 
 from visiontrain.record.events import EpochEnded, Event, RunEnded, RunStarted, Validated, WindowClosed
 from visiontrain.record.report.run import REPORT, write_report
+from visiontrain.record.sinks.run_json import RunJson
 
 SHARE = 50  # a page that takes a second is made again after fifty at the earliest: two hundredths of the time at most
 
@@ -22,13 +23,14 @@ class Report:
 
     def __init__(self, folder: Path, every: float = 20.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._every, self._clock = folder, every, clock
-        self._next, self._started = float("-inf"), False
+        self._next = float("-inf")
 
     def __call__(self, event: Event) -> None:
         """Write the page, if it is time."""
-        self._started |= isinstance(event, RunStarted)
         now = isinstance(event, RunStarted | RunEnded)
-        if self._started and (now or (isinstance(event, _NEWS) and self._clock() >= self._next)):
+        if (now or (isinstance(event, _NEWS) and self._clock() >= self._next)) and (
+            self._folder / RunJson.name
+        ).exists():
             began = self._clock()
             write_report(self._folder)
             self._next = self._clock() + max(self._every, SHARE * (self._clock() - began))
