@@ -190,12 +190,14 @@ def _lone(settings: type, words: Sequence[str]) -> list[int]:
     def waits(word: str) -> bool:
         return word.endswith("=") or ("=" not in word and (word[:1] in _DASHES or word in leaves_of(settings)))
 
-    # Path.is_dir fails for a name that is too long to be one.
-    return [
-        at
-        for at, (before, word) in enumerate(zip(["=x", *words], words, strict=False))
-        if word[:1] not in _DASHES and (os.path.isdir(word) or not ("=" in word or waits(word) or waits(before)))
-    ]
+    def lone(before: str, word: str) -> bool:
+        if word[:1] in _DASHES:
+            return False
+        # Path.is_dir fails for a name that is too long to be one.
+        return os.path.isdir(word) or not ("=" in word or waits(word) or waits(before))  # noqa: PTH112
+
+    pairs = zip(["=x", *words], words, strict=False)
+    return [at for at, (before, word) in enumerate(pairs) if lone(before, word)]
 
 
 def _read_words(settings: type, words: list[str], given: _Given) -> None:
