@@ -66,8 +66,8 @@ def time_left(source: Source) -> float | None:
 
 
 def stands_out(source: Source) -> list[Said]:
-    """What a person should see first; facts with numbers, the good ones first."""
-    return [*_trend(source), *_classes(source), *_sizes(source), *_errors(source), *_trouble(source)]
+    """What a person should see first; facts with numbers, trouble before all."""
+    return [*_trouble(source), *_trend(source), *_classes(source), *_sizes(source), *_errors(source)]
 
 
 def _trend(source: Source) -> Iterator[Said]:
