@@ -86,7 +86,9 @@ def _page(source: Source, uris: dict[str, str]) -> str:
 
 def _header(source: Source) -> Html:
     record = source.record
-    written = tag("time", words.moment(record["updated"]), datetime=record["updated"], data_running=_news(source))
+    written = tag(
+        "time", words.moment(record["updated"]), datetime=record["updated"], data_running="and again while it runs"
+    )
     over = tag(
         "div",
         pill(record["outcome"], MOOD[record["outcome"]]),
@@ -98,10 +100,6 @@ def _header(source: Source) -> Html:
     return join(
         [over, tag("h1", words.title(source)), sentences(words.lead(source)), _progress(source), cards(_cards(source))]
     )
-
-
-def _news(source: Source) -> str:
-    return "and again while it runs"
 
 
 def _progress(source: Source) -> Html:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -14,7 +15,7 @@ from visiontrain.record.files import read_epochs, read_rows
 from visiontrain.record.run_folder import read_run
 
 MOST_ROWS = 1200  # of updates.jsonl
-TAIL = 1 << 16  # bytes; the last whole line of updates.jsonl lies in them
+TAIL = 1 << 14  # bytes; the last whole line of updates.jsonl lies in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,5 @@ def _beginning(path: Path, images: float) -> Iterator[dict[str, Any]]:
 def _rows(lines: Any) -> Iterator[dict[str, Any]]:
     """Those that are whole: a run may be writing the last one, a power cut leaves half a line or zeros."""
     for line in lines:
-        if line.endswith(b"}\n"):
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
+        with suppress(ValueError):
+            yield json.loads(line)

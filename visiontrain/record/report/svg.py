@@ -80,7 +80,8 @@ def thinned(name: str, x: Sequence[float], y: Sequence[float], colour: int = 1, 
     starts = np.unique(np.linspace(0, len(xs), most, endpoint=False).astype(int))
     counts = np.diff([*starts, len(xs)])
     x_mean, y_mean = (np.add.reduceat(values, starts) / counts for values in (xs, ys))
-    return Series(name, x_mean, y_mean, colour, np.minimum.reduceat(ys, starts), np.maximum.reduceat(ys, starts))
+    low, high = np.minimum.reduceat(ys, starts), np.maximum.reduceat(ys, starts)
+    return Series(name, x_mean, y_mean, colour, low, high, told=value_text(ys[-1]))
 
 
 def chart(

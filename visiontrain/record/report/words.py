@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import TrainConfig
+from visiontrain.config.sizes import is_checkpoint
 from visiontrain.config.values import leaves_of, show, written
 from visiontrain.record.amounts import clock, gigabytes
 from visiontrain.record.report.matrix import mix_ups
@@ -30,23 +31,26 @@ def lead(source: Source) -> str:
     data, computed = source.measured["data"], source.computed
     classes = counted(len(computed["model"]["names"]), "class", "classes")
     origin = str(source.settings["model"])
-    begun = "from scratch" if origin == computed["model"]["name"] else f"from {origin}"
-    trained = (
-        f"Trained {begun} on {counted(data['images'], 'image')} with {counted(data['targets'], 'object')} of {classes}"
-    )
+    begun = f"from {origin}" if is_checkpoint(origin) else "from scratch"
+    trained = f"{'Training' if source.running else 'Trained'} {begun} on {counted(data['images'], 'image')} with "
+    trained += f"{counted(data['targets'], 'object')} of {classes}"
     return f"{trained}, scored on {counted(data['val_images'], 'image')} of validation. {ended(source)}"
 
 
 def ended(source: Source) -> str:
     """How it ended, or where it stands."""
     epochs, done = source.settings["epochs"], source.measured["epochs"]
-    outcome, reason = source.record["outcome"], source.record["reason"]
+    outcome, reason = source.record["outcome"], source.record["reason"].rstrip(".")
     if outcome == "finished":
         return f"Finished {counted(done, 'epoch')} in {clock(source.measured['seconds'])}."
     if outcome == "stopped early":
         return f"Stopped early after epoch {done} of {epochs}: {reason}."
     if outcome == "running":
-        return f"Epoch {min(done + 1, epochs)} of {epochs} is open."
+        return (
+            f"Epoch {done + 1} of {epochs} is open."
+            if done < epochs
+            else "All epochs are done; best.pt is scored once more."
+        )
     return f"{outcome.capitalize()} with {done} of {epochs} epochs done: {reason}."
 
 
@@ -62,8 +66,8 @@ def time_left(source: Source) -> float | None:
 
 
 def stands_out(source: Source) -> list[Said]:
-    """What a person should see first; facts with numbers, the good ones first."""
-    return [*_trend(source), *_classes(source), *_sizes(source), *_errors(source), *_trouble(source)]
+    """What a person should see first; facts with numbers, trouble before all."""
+    return [*_trouble(source), *_trend(source), *_classes(source), *_sizes(source), *_errors(source)]
 
 
 def _trend(source: Source) -> Iterator[Said]:
