@@ -281,7 +281,7 @@ def _example(settings: type, name: str) -> str:
     if leaf is None:
         return "name=value"
     if leaf.kind is bool:
-        return f"{name}={'False' if leaf.default else 'True'}"
+        return f"{name}={'false' if leaf.default else 'true'}"
     return f"{name}={leaf.default}" if leaf.default not in ("", None) else f"{name}=VALUE"
 
 

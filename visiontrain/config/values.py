@@ -150,7 +150,8 @@ def interval(leaf: Leaf) -> str:
 
 
 def one_of(choices: tuple[str, ...]) -> str:
-    """``a, b or c``."""
+    """``a, b or c``; the empty text, which nobody types, is left out."""
+    choices = tuple(filter(None, choices))
     return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
 
 
@@ -164,6 +165,8 @@ def show(leaf: Leaf, value: Any) -> str:
     for word, meaning in leaf.meta["words"].items():
         if value == meaning and word not in _BOOLS and not (leaf.kind is str and value == ""):
             return word
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from visiontrain.config.schema import TrainConfig
 from visiontrain.config.values import leaves_of, show
 from visiontrain.record.compare import Comparison, Pair, RunFolder
+from visiontrain.terminal import PLAIN, Look
 
 WIDEST = 34  # characters of a value; what is longer is cut, the JSON has all of it
 Row = tuple[str, str, str, str]
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(comparison: Comparison, look: Look = PLAIN) -> str:
     """The whole comparison, what a person should mind at its end."""
     measured = comparison.measured
     parts = [
@@ -28,7 +29,7 @@ def as_text(comparison: Comparison) -> str:
             [_row(f"{images}", pair, _metric, pair.difference) for images, pair in comparison.points()],
             "B - A",
         ),
-        *(f"warning: {warning}" for warning in comparison.warnings),
+        *(look.led("warning: ", "yellow", warning) for warning in comparison.warnings),
     ]
     return "\n\n".join(parts)
 
