@@ -70,7 +70,7 @@ def test_an_equals_sign_may_stand_in_a_value():
         (["--batch", "8"], "'--batch 8'", "write batch=8"),
         (["--batch=8"], "'--batch=8'", "write batch=8"),
         (["-batch=8"], "'-batch=8'", "write batch=8"),
-        (["--exist-ok"], "'--exist-ok'", "write exist_ok=True"),
+        (["--exist-ok"], "'--exist-ok'", "write exist_ok=true"),
         (["\u2013batch", "8"], "8'", "en dash, U+2013"),
         (["batch"], "'batch'", "write batch=16"),
         (["batch="], "'batch='", "write batch=16"),
