@@ -109,6 +109,9 @@ def _known(verb: str) -> str:
     if verb in VERBS:
         return verb
     if "=" in verb:
+        first = verb.split()[0]
+        if first in VERBS:
+            raise ConfigError(f"{verb!r}: quotes make one word of several; write visiontrain {verb}")
         raise ConfigError(f"{verb!r}: the verb comes first, for example visiontrain train {verb}")
     raise ConfigError(no_verb(verb))
 

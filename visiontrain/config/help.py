@@ -274,6 +274,6 @@ def _nothing(verb: str, names: Sequence[str]) -> str:
 
 def no_verb(word: str) -> str:
     """The sentence about a word that is no verb."""
-    near = difflib.get_close_matches(word, VERBS, n=1)
+    near = difflib.get_close_matches(word.lower(), VERBS, n=1)
     meant = f"; did you mean {near[0]}?" if near else ";"
     return f"no verb {word!r}{meant} the verbs are {', '.join(VERBS)}"

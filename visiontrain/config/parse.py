@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence, Set
@@ -11,6 +12,7 @@ from typing import Any
 
 from visiontrain.config.build import Settings, assemble, check, unknown
 from visiontrain.config.files import read_entries
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
@@ -20,11 +22,12 @@ from visiontrain.config.schema import (
     TrainConfig,
     ValConfig,
 )
-from visiontrain.config.sizes import is_checkpoint
+from visiontrain.config.sizes import is_checkpoint, model_names
 from visiontrain.config.values import Leaf, leaves_of, written
 from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_CURLY = tuple("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb")
 _LONE: dict[type, tuple[str, ...]] = {CompareConfig: ("a", "b")}  # what words without = stand for, in order
 _OF_DATA = ("data", "format", "pictures")  # settings of convert that weights have no use for
 _OF_PREDICT = (
@@ -183,9 +186,12 @@ def _named(settings: type, words: Sequence[str]) -> list[str]:
     names = iter(_LONE.get(settings, ()))
 
     def lone(word: str) -> bool:
-        return word[:1] not in _DASHES and ("=" not in word or Path(word).is_dir())
+        # Path.is_dir fails for a name that is too long to be one.
+        return word[:1] not in _DASHES and ("=" not in word or os.path.isdir(word))  # noqa: PTH112
 
-    return [f"{name}={word}" if lone(word) and (name := next(names, "")) else word for word in words]
+    return [
+        f"{name}={word}" if settings in _LONE and lone(word) and (name := next(names, "")) else word for word in words
+    ]
 
 
 def _read_words(settings: type, words: list[str], given: _Given) -> None:
@@ -202,6 +208,16 @@ def _read_word(settings: type, word: str, following: list[str], given: _Given) -
     following = [w for w in following if w]
     if bare != word:
         return _dashed(settings, word, name, text, following, given)
+    if bare.startswith(_CURLY) or text.startswith(_CURLY):
+        return _curly(word, following, given)
+    before, colon, after = (part.strip() for part in bare.partition(":"))
+    if colon and before in leaves_of(settings):
+        return _colon(settings, word, before, after, following, given)
+    if equals and text.endswith(",") and not _may_end_in_a_comma(settings, name):
+        text = _unquote(text.rstrip(","))
+        given.meant.add(name)
+        given.problems.append(f"{word!r}: settings are divided by blanks, without commas; write {name}={text}")
+        return 1
     if equals and name and (text or not _continues(following)):
         if text or _may_be_empty(settings, name):
             given.add(name, _unquote(text), word)
@@ -226,6 +242,38 @@ def _dashed(settings: type, word: str, name: str, text: str, following: list[str
         instead = f"{known}={text}" if text else _example(settings, known)
         given.problems.append(f"{typed!r}: settings have no dashes{which}; write {instead}")
     return used
+
+
+def _curly(word: str, following: list[str], given: _Given) -> int:
+    """Quotes as web pages have them: the shell takes them for letters, and divides at the blank."""
+    parts = [word]
+    while parts[-1][-1] not in _CURLY and len(parts) <= len(following):
+        parts.append(following[len(parts) - 1])
+    typed = " ".join(parts)
+    mark = next(c for c in typed if c in _CURLY)
+    plain = typed.translate(dict.fromkeys(map(ord, _CURLY)))
+    name, equals, text = plain.partition("=")
+    given.meant.add(name)
+    instead = f"{name}{equals}'{text}'" if " " in text else plain
+    given.problems.append(
+        f"{typed!r}: {unicodedata.name(mark).lower()}, U+{ord(mark):04X}, is a letter to the shell; write {instead}"
+    )
+    return len(parts)
+
+
+def _colon(settings: type, word: str, name: str, text: str, following: list[str], given: _Given) -> int:
+    """``epochs:3`` and ``epochs: 3``, as a file has it."""
+    used = 1 if text or not _continues(following) else 2
+    text = text or "".join(following[: used - 1])
+    typed = " ".join([word, *following[: used - 1]])
+    given.meant.add(name)
+    given.problems.append(f"{typed!r}: write {f'{name}={text}' if text else _example(settings, name)}")
+    return used
+
+
+def _may_end_in_a_comma(settings: type, name: str) -> bool:
+    leaf = leaves_of(settings).get(name)
+    return leaf is not None and (leaf.meta["listed"] or leaf.kind is ImageSize)
 
 
 def _spaced(settings: type, word: str, name: str, equals: str, following: list[str], given: _Given) -> int:
@@ -257,7 +305,7 @@ def _guess(word: str) -> str:
     """The setting that a lone path is probably meant for, or ""."""
     if word.endswith((".yaml", ".yml")):
         return "data"
-    return "model" if is_checkpoint(word) else ""
+    return "model" if is_checkpoint(word) or word in model_names() else ""
 
 
 def _continues(following: list[str]) -> bool:
