@@ -128,7 +128,7 @@ def unusable(report: DataReport) -> str:
     for split in ("train", "val"):
         if split not in report.description.splits:
             return f"the description has no {split} split"
-        if split in report.unusable:
+        if split in report.unusable or not report.scans[split].pictures:
             return f"the {split} split cannot be used"
     return ""
 

@@ -250,9 +250,15 @@ def _painted(line: str, look: Look) -> str:
 
 
 def _rows(rows: Mapping[str, str], look: Look) -> list[str]:
-    left = 2 + max(map(len, rows)) + 2
-    lines = [line for name, text in rows.items() for line in look.fold(text, f"  {name}".ljust(left), " " * left)]
-    return [f"{look.paint(line[:left], 'cyan')}{line[left:]}" if line[2:3].strip() else line for line in lines]
+    """Names on the left, what they mean on the right; below where the terminal is narrow."""
+    left, lines = 2 + max(map(len, rows)) + 2, []
+    for name, text in rows.items():
+        first, *more = look.fold(text, " " * left, " " * left)
+        if look.columns - left >= 26:
+            lines += [f"  {look.paint(name, 'cyan')}{first[2 + len(name) :]}", *more]
+        else:
+            lines += [f"  {look.paint(name, 'cyan')}", *look.fold(text, " " * 6, " " * 6)]
+    return lines
 
 
 def _range(leaf: Leaf) -> str:
