@@ -80,8 +80,8 @@ def _headed(text: str) -> str:
     look = look_of(sys.stderr)
     first, *more = text.splitlines() or [""]
     indent = "  " if look.columns else ""
-    lines = [look.led("visiontrain: ", "red", first, indent)]
-    return "\n".join([*lines, *(line for text in more for line in look.fold(text, indent, indent))])
+    lines = [look.led("visiontrain: ", "red", first, 2 * indent)]
+    return "\n".join([*lines, *(line for text in more for line in look.fold(text, indent, 2 * indent))])
 
 
 def _run(words: list[str]) -> int:

@@ -94,11 +94,16 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
         return CheckResult(report, None, not_run, config.leaves(), ranks.main, exports)
     train, val = (chosen(settings, index_of(report.scans[split]), report.description) for split in ("train", "val"))
     with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
+
+        def show_plan(plan: Sequence[str]) -> None:
+            bar.clear()
+            tell(plan_text(plan, shown))
+
         found = preflight(
             settings,
             train,
             val,
-            lambda plan: tell(plan_text(plan, shown)),
+            show_plan,
             lambda what: bar.set_description(what),
             ranks,
         )
