@@ -143,6 +143,7 @@ def test_help_and_signature_show_every_setting_with_its_default(function, settin
 def test_the_defaults_that_are_shown_are_those_that_apply():
     """Each may be typed as it stands, and changes nothing."""
     shown = {n: p.default for n, p in inspect.signature(visiontrain.train).parameters.items()}
+    assert (shown["batch"], shown["imgsz"], shown["workers"], shown["resume"]) == (16, 640, "auto", "")
     given = {name: value for name, value in shown.items() if name not in ("callbacks", "cfg", "data")}
     assert parse_keywords(TrainConfig, {"data": "d", **given}) == parse_keywords(TrainConfig, {"data": "d"})
     shown = {n: p.default for n, p in inspect.signature(visiontrain.predict).parameters.items()}

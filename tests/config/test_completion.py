@@ -80,6 +80,9 @@ def test_what_is_offered_is_accepted_and_every_text_is_thought_of(verb, settings
         (["train", "norm", "=", "b"], ["batch"]),
         (["train", "norm=b"], ["norm=batch"]),  # where COMP_WORDBREAKS has no =
         (["train", "amp", "=", "t"], ["true"]),
+        (["train", "batch", "="], ["auto"]),
+        (["train", "cache", "="], ["ram", "disk", "false"]),
+        (["train", "deterministic", "="], ["true", "false", "auto"]),
         (["train", "model", "=", "yolov8"], ["-o filenames"] + [name for name in model_names() if name.startswith("yolov8")]),
         (["train", "data", "=", "my"], ["-o filenames", "my.yaml"]),
         (["train", "data", "=", "a"], ["-o filenames", "a b.yml"]),
