@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import pydoc
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +12,18 @@ import pytest
 import visiontrain
 from visiontrain import actions, api
 from visiontrain.api import YOLO, Metrics, Run
+from visiontrain.config.parse import parse_keywords
+from visiontrain.config.schema import (
+    CheckConfig,
+    CompareConfig,
+    ConvertConfig,
+    ExportConfig,
+    PlanConfig,
+    PredictConfig,
+    TrainConfig,
+    ValConfig,
+)
+from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
 
 
@@ -96,3 +110,53 @@ def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise(monkeypatch, 
         monkeypatch.setenv(name, value)
     actions.calm_threads()
     assert os.environ.get("GOMP_SPINCOUNT") == kept
+
+
+SHOWN = [
+    (visiontrain.train, TrainConfig, "callbacks"),
+    (visiontrain.val, ValConfig, ""),
+    (visiontrain.predict, PredictConfig, "stream"),
+    (visiontrain.plan, PlanConfig, ""),
+    (visiontrain.check, CheckConfig, ""),
+    (visiontrain.convert, ConvertConfig, ""),
+    (visiontrain.export, ExportConfig, ""),
+    (visiontrain.compare, CompareConfig, "a b more"),
+    (YOLO.train, TrainConfig, "callbacks"),
+    (YOLO.val, ValConfig, ""),
+    (YOLO.predict, PredictConfig, "stream"),
+    (YOLO.export, ExportConfig, ""),
+]
+
+
+@pytest.mark.parametrize(("function", "settings", "own"), SHOWN, ids=lambda value: getattr(value, "__qualname__", ""))
+def test_help_and_signature_show_every_setting_with_its_default(function, settings, own):
+    parameters = inspect.signature(function).parameters
+    brought = {"model"} if function.__qualname__.startswith("YOLO") else set()
+    brought |= {"runs"} if function is visiontrain.compare else set()  # the words without a name
+    assert {*parameters} - {"self", "cfg", *own.split()} == leaves_of(settings).keys() - brought
+    said = pydoc.plain(pydoc.render_doc(function))
+    for name, leaf in leaves_of(settings).items():
+        if name not in brought and parameters[name].kind == inspect.Parameter.KEYWORD_ONLY:
+            assert f"\n        {name}={parameters[name].default!r} " in said or f"\n    {name}=" in said
+            assert leaf.help.split()[0] in said
+
+
+def test_the_defaults_that_are_shown_are_those_that_apply():
+    """Each may be typed as it stands, and changes nothing."""
+    shown = {n: p.default for n, p in inspect.signature(visiontrain.train).parameters.items()}
+    assert (shown["batch"], shown["imgsz"], shown["workers"], shown["resume"]) == (16, 640, "auto", "")
+    given = {name: value for name, value in shown.items() if name not in ("callbacks", "cfg", "data")}
+    assert parse_keywords(TrainConfig, {"data": "d", **given}) == parse_keywords(TrainConfig, {"data": "d"})
+    shown = {n: p.default for n, p in inspect.signature(visiontrain.predict).parameters.items()}
+    assert (shown["save"], shown["source"]) == (False, "")
+
+
+def test_what_is_shown_is_not_given(trained):
+    YOLO().train(data="shapes", epochs=100)
+    assert trained[0].given == {"model", "data", "epochs"}
+
+
+def test_the_tab_key_of_a_notebook_offers_settings():
+    completer = pytest.importorskip("IPython.core.completer")
+    names = completer.IPCompleter(namespace={})._default_arguments(YOLO("yolov8n").train)
+    assert {"epochs", "lr0", "val_minutes", "callbacks"} <= set(names)

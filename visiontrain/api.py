@@ -30,6 +30,7 @@ from visiontrain.config.schema import (
     TrainConfig,
     ValConfig,
 )
+from visiontrain.config.signature import takes_settings
 from visiontrain.place import in_notebook
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
@@ -119,6 +120,7 @@ class YOLO:
     def __repr__(self) -> str:
         return f"YOLO({self.model!r})"
 
+    @takes_settings(TrainConfig, without=("model",))
     def train(self, *, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
         """Train; afterwards this object stands for the best checkpoint of the run. With resume its model does not matter. See ``train``."""
         model = {} if settings.get("resume") else {"model": self.model}
@@ -127,10 +129,12 @@ class YOLO:
             self.model = str(run.best)
         return run
 
+    @takes_settings(ValConfig, without=("model",))
     def val(self, **settings: Any) -> Evaluation:
         """Score the checkpoint. See ``val``."""
         return val(**{"model": self.model, **settings})
 
+    @takes_settings(ExportConfig, without=("model",))
     def export(self, **settings: Any) -> ExportedFile:
         """Write the checkpoint in another format; ``YOLO(model.export())`` is the file. See ``export``."""
         return export(**{"model": self.model, **settings})
@@ -139,6 +143,7 @@ class YOLO:
     def predict(self, source: Any = "", *, stream: Literal[False] = False, **settings: Any) -> list[Results]: ...
     @overload
     def predict(self, source: Any = "", *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...
+    @takes_settings(PredictConfig, without=("model",), save=False)
     def predict(self, source: Any = "", *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
         """Find objects; the checkpoint is read once for all calls. See ``predict``."""
         config, source = _of_prediction(source, {"model": self.model, **settings})
@@ -158,6 +163,7 @@ class YOLO:
         return self._loaded[1]
 
 
+@takes_settings(TrainConfig)
 def train(*, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
     """Train a detector.
 
@@ -174,6 +180,7 @@ def train(*, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
     return Run(result.folder, Metrics(result.metrics), result.outcome, result.per_class)
 
 
+@takes_settings(ValConfig)
 def val(**settings: Any) -> Evaluation:
     """Score a checkpoint on a split.
 
@@ -190,6 +197,7 @@ def val(**settings: Any) -> Evaluation:
 def predict(source: Any = "", *, stream: Literal[False] = False, **settings: Any) -> list[Results]: ...
 @overload
 def predict(source: Any = "", *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...
+@takes_settings(PredictConfig, save=False)
 def predict(source: Any = "", *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
     """Find objects in pictures and videos.
 
@@ -210,6 +218,7 @@ def predict(source: Any = "", *, stream: bool = False, **settings: Any) -> list[
     return _results(config, source, stream)
 
 
+@takes_settings(PlanConfig)
 def plan(**settings: Any) -> Plan:
     """The arithmetic of windows and updates, without training.
 
@@ -222,6 +231,7 @@ def plan(**settings: Any) -> Plan:
     return run_plan(parse_keywords(PlanConfig, settings))
 
 
+@takes_settings(CheckConfig)
 def check(**settings: Any) -> CheckResult:
     """Look for faults in data and settings before a training, and print what was found; nothing is changed or written.
 
@@ -235,6 +245,7 @@ def check(**settings: Any) -> CheckResult:
     return run_check(parse_keywords(CheckConfig, settings))
 
 
+@takes_settings(ConvertConfig)
 def convert(**settings: Any) -> Conversion | ConvertedWeights:
     """Write a data set in another label format into a new folder, or a checkpoint as one of ours into a new file.
 
@@ -249,6 +260,7 @@ def convert(**settings: Any) -> Conversion | ConvertedWeights:
     return run_convert(parse_keywords(ConvertConfig, settings))
 
 
+@takes_settings(ExportConfig)
 def export(**settings: Any) -> ExportedFile:
     """Write a checkpoint as ONNX, TorchScript or OpenVINO, and compare the file with it on pictures.
 
@@ -263,6 +275,7 @@ def export(**settings: Any) -> ExportedFile:
     return run_export(parse_keywords(ExportConfig, settings))
 
 
+@takes_settings(CompareConfig, without=("runs",))
 def compare(a: str | Path, b: str | Path, *more: str | Path, **settings: Any) -> Comparison:
     """Two or more runs side by side. Printed it is tables, in a notebook a page.
 

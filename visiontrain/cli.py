@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
+import io
 import json
 import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
-from visiontrain.config.help import VERBS, overview, page
+from visiontrain.config.help import VERBS, no_verb, text_for
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import (
     CheckConfig,
@@ -21,8 +22,10 @@ from visiontrain.config.schema import (
     TrainConfig,
     ValConfig,
 )
+from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError, VisionTrainError
 from visiontrain.place import Place, place
+from visiontrain.terminal import Look, colours, columns, look_of, say
 
 _HELP = {"-h", "--help", "help"}
 _INTERRUPTED = 130
@@ -38,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the exit code: 0 done, 1 failed, 2 usage or settings, 3 data, 4 weights, 5 memory, 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _tolerate(sys.stdout)
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -49,8 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except KeyboardInterrupt:
-        print("visiontrain: interrupted", file=sys.stderr)
+        print(_headed("interrupted"), file=sys.stderr)
         return _INTERRUPTED
+
+
+def _tolerate(stream: TextIO) -> None:
+    """Let letters that the stream's encoding lacks appear as escapes: a file's name is no reason to stop a run."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
 
 
 def _tell(error: VisionTrainError) -> None:
@@ -62,12 +72,21 @@ def _tell(error: VisionTrainError) -> None:
     teller = error.told_by if error.told_by is not None else here.rank - here.local
     if here.rank == teller:
         who = f"rank {here.rank} ({platform.node()}): " if here.rank else ""
-        print(f"visiontrain: {who}{error}", file=sys.stderr)
+        print(_headed(f"{who}{error}"), file=sys.stderr)
+
+
+def _headed(text: str) -> str:
+    """The lines of an error behind the program's name; on a terminal folded, and those after the first set in."""
+    look = look_of(sys.stderr)
+    first, *more = text.splitlines() or [""]
+    indent = "  " if look.columns else ""
+    lines = [look.led("visiontrain: ", "red", first, 2 * indent)]
+    return "\n".join([*lines, *(line for text in more for line in look.fold(text, indent, 2 * indent))])
 
 
 def _run(words: list[str]) -> int:
     if not words or words[0] in _HELP:
-        print(page(_known(words[1])) if len(words) > 1 else overview())
+        _help([word for word in words[1:] if word not in ("-h", "--help")])
         return 0 if words else ConfigError.exit_code
     if words[0] in ("version", "--version"):
         from visiontrain import __version__
@@ -76,19 +95,32 @@ def _run(words: list[str]) -> int:
         return 0
     verb = _known(words[0])
     if _HELP.intersection(words[1:]):
-        print(page(verb))
+        settings = VERBS[verb][0]
+        _help([verb, *(word for word in words[1:] if settings and word in leaves_of(settings))])
         return 0
     return _ACTIONS[verb](words[1:])
+
+
+def _help(words: list[str]) -> None:
+    print(text_for(words, Look(colours(sys.stdout), columns(sys.stdout))))
 
 
 def _known(verb: str) -> str:
     if verb in VERBS:
         return verb
     if "=" in verb:
+        first = verb.split()[0]
+        if first in VERBS:
+            raise ConfigError(f"{verb!r}: quotes make one word of several; write visiontrain {verb}")
         raise ConfigError(f"{verb!r}: the verb comes first, for example visiontrain train {verb}")
-    near = difflib.get_close_matches(verb, VERBS, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ";"
-    raise ConfigError(f"no verb {verb!r}{meant} the verbs are {', '.join(VERBS)}")
+    raise ConfigError(no_verb(verb))
+
+
+def _completion(words: list[str]) -> int:
+    from visiontrain.config.completion import script
+
+    print(script(" ".join(words)), end="")
+    return 0
 
 
 def _train(words: list[str]) -> int:
@@ -111,7 +143,7 @@ def _val(words: list[str]) -> int:
     if config.format == "json":
         print(json.dumps(plain(evaluation.to_json()), allow_nan=False))
     else:
-        print(scores_table(evaluation))
+        print(scores_table(evaluation, look_of(sys.stdout)))
     return 0
 
 
@@ -130,8 +162,7 @@ def _plan(words: list[str]) -> int:
     from visiontrain import actions
 
     plan = actions.run_plan(config)
-    print("\n".join(plan.sentences()))
-    print("These are counts; they say nothing about the memory of a device, nor about speed.")
+    say(*plan.sentences(), "These are counts; they say nothing about the memory of a device, nor about speed.")
     if config.format == "json":
         print(json.dumps({"schema_version": 1, **plan.facts()}, allow_nan=False))
     return 0
@@ -152,7 +183,7 @@ def _convert(words: list[str]) -> int:
     config = parse_words(ConvertConfig, words)
     from visiontrain import actions
 
-    print("\n".join(actions.run_convert(config).sentences()))
+    say(*actions.run_convert(config).sentences())
     return 0
 
 
@@ -160,7 +191,7 @@ def _export(words: list[str]) -> int:
     config = parse_words(ExportConfig, words)
     from visiontrain import actions
 
-    print("\n".join(actions.run_export(config).sentences()))
+    say(*actions.run_export(config).sentences())
     return 0
 
 
@@ -174,7 +205,7 @@ def _compare(words: list[str]) -> int:
     if config.format == "json":
         print(json.dumps(plain(comparison.to_json()), allow_nan=False))
     else:
-        print(as_text(comparison))
+        print(as_text(comparison, look_of(sys.stdout)))
         if config.out:
             print(f"\n{config.out} is written")
     return 0
@@ -189,4 +220,5 @@ _ACTIONS: dict[str, Callable[[list[str]], int]] = {
     "convert": _convert,
     "export": _export,
     "compare": _compare,
+    "completion": _completion,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
 import pytest
 
@@ -114,7 +116,16 @@ def test_nothing_is_written(tried, tiny, tmp_path, monkeypatch, user_cache):
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_report_fits_the_terminal(tried, tiny, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
     tried.rows = [Row("one batch", PASS, "1.0e-7", "words " * 40), Row("two", FAIL, "5 %", "words " * 40, "do " * 60)]
     cli.main(["check", f"data={tiny}", "imgsz=64"])
-    lines = capsys.readouterr().out.splitlines()
+    piped = capsys.readouterr().out
+    assert "\x1b" not in piped and f"{'words ' * 40}\n" in piped  # a line each, for grep
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    cli.main(["check", f"data={tiny}", "imgsz=64"])
+    shown = capsys.readouterr().out
+    assert "\x1b[31mFAIL \x1b[0m" in shown and "\x1b[32mpass \x1b[0m" in shown
+    lines = re.sub(r"\x1b\[\d+m", "", shown).splitlines()
     assert max(len(line) for line in lines if str(tiny) not in line) <= width

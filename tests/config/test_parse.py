@@ -61,6 +61,17 @@ def test_an_equals_sign_may_stand_in_a_value():
 
 
 @pytest.mark.parametrize(
+    "path", [r"C:\x\y.yaml", "a:b/c.yaml", "it\u2019s/d.yaml", "my data/d.yaml", "~/d.yaml", "https://x.y/" + "q" * 300]
+)
+def test_odd_paths_are_paths(path):
+    assert parse_words(TrainConfig, [f"data={path}"]).data == path
+
+
+def test_what_may_end_in_a_comma_is_told_by_its_own_rule():
+    assert train("classes=0,2,").sampling.classes == "0,2," and train("name='a,'").output.name == "a,"
+
+
+@pytest.mark.parametrize(
     ("words", "typed", "instead"),
     [
         (["batch", "8"], "'batch 8'", "batch=8"),
@@ -70,7 +81,7 @@ def test_an_equals_sign_may_stand_in_a_value():
         (["--batch", "8"], "'--batch 8'", "write batch=8"),
         (["--batch=8"], "'--batch=8'", "write batch=8"),
         (["-batch=8"], "'-batch=8'", "write batch=8"),
-        (["--exist-ok"], "'--exist-ok'", "write exist_ok=True"),
+        (["--exist-ok"], "'--exist-ok'", "write exist_ok=true"),
         (["\u2013batch", "8"], "8'", "en dash, U+2013"),
         (["batch"], "'batch'", "write batch=16"),
         (["batch="], "'batch='", "write batch=16"),
@@ -78,6 +89,23 @@ def test_an_equals_sign_may_stand_in_a_value():
         (["best.pt"], "'best.pt'", "write model=best.pt"),
         (["=8"], "'=8'", "no name before ="),
         (["--batch-size", "8"], "'--batch-size 8'", "write batch=8"),
+        (["epochs", "=", "3"], "'epochs = 3'", "write it without blanks: epochs=3"),
+        (["\u2014epochs=3"], "epochs=3'", "em dash, U+2014"),
+        (
+            ["name=\u201cmy", "run\u201d"],
+            "my run",
+            "left double quotation mark, U+201C, is a letter to the shell; write name='my run'",
+        ),
+        (["\u2018model=a.pt\u2019"], "model=a.pt", "write model=a.pt"),
+        (["lr0=\u201c0.1\u201d"], "0.1", "write lr0=0.1"),
+        (["name=\u201cmy"], "my", "write name=my"),
+        (["epochs=3,"], "'epochs=3,'", "without commas; write epochs=3"),
+        (["project='x',"], "\"project='x',\"", "write project=x"),
+        (["epochs:3"], "'epochs:3'", "write epochs=3"),
+        (["epochs:", "3"], "'epochs: 3'", "write epochs=3"),
+        (["epochs:"], "'epochs:'", "write epochs=100"),
+        (["yolov8n"], "'yolov8n'", "if you mean it as model, write model=yolov8n"),
+        (["epochs=3", "epochs=4"], "epochs=4", "epochs is given twice (before: epochs=3); keep one"),
     ],
 )
 def test_what_is_typed_wrong_is_answered_with_what_to_type(words, typed, instead):
@@ -116,6 +144,13 @@ def test_a_mistake_does_not_swallow_the_next_setting():
         ("device=mps", "never run on mps"),
         ("device=0,0", "takes different CUDA devices"),
         ("device=tpu", "auto, cpu, cuda, cuda:N or N"),
+        ("fraction=0", "above 0 and at most 1"),
+        ("epochs=99999999999999999999", "must be at most 9007199254740992"),
+        ("epochs=" + "9" * 5000, "a whole number at least 1"),
+        ("project=" + "x" * 256, "at most 255 bytes between two slashes"),
+        ("model=" + "x/" * 2048, "4095 in all"),
+        ("split={}", "split changes nothing in train (it is a setting of val)"),
+        ("cache=tape", "must be ram or disk"),
         ("batch=many", "a whole number at least 1 or auto"),
         ("data2={dataset.location}/data.yaml", "no setting 'data2'; did you mean data?"),
     ],
@@ -183,7 +218,16 @@ def test_mistakes_in_a_file_are_named_by_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "there is no such file"), ("a: [", "not readable as YAML"), ("- 1", "must hold lines")]
+    ("content", "said"),
+    [
+        (None, "there is no such file"),
+        ("a: [", "not readable as YAML"),
+        ("- 1", "must hold lines"),
+        ("epochs = 3", "must hold lines"),
+        ("lr0:\t0.1", "recipe.yaml, line 1: a tab stands where YAML takes blanks alone"),
+        ("lr0: 0.1\n\tepochs: 3", "recipe.yaml, line 2: a tab stands"),
+        ("epochs: 3\n---\nepochs: 4", "not readable as YAML"),
+    ],
 )
 def test_a_file_that_cannot_be_used_is_an_error(tmp_path, content, said):
     file = tmp_path / "recipe.yaml"

@@ -96,6 +96,18 @@ def test_auto_keeps_what_was_given():
     assert "lr0" not in choice.reason
 
 
+def test_cfg02_adamw_with_the_default_of_sgd_is_told():
+    given = frozenset({"optimizer"})
+    choice = choose_optimizer(
+        OptimConfig(optimizer="AdamW"), given, updates=100, classes=4, images_per_update=64, scratch=False
+    )
+    assert choice.config.lr0 == 0.01 and "lr0=0.00125 is what auto takes" in choice.reason
+    said = choose_optimizer(
+        OptimConfig(optimizer="AdamW"), given | {"lr0"}, updates=100, classes=4, images_per_update=64
+    )
+    assert said.reason == "as given"
+
+
 def test_a_named_optimizer_is_left_alone():
     config = OptimConfig(optimizer="SGD")
     assert choose_optimizer(config, frozenset(), updates=1, classes=3, images_per_update=64).config is config

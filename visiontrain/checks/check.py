@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from visiontrain.data.index import index_of
 from visiontrain.data.labels import Finding
 from visiontrain.distributed import Ranks, joined
 from visiontrain.errors import DataError
+from visiontrain.terminal import look_of
 from visiontrain.training.setup import chosen
 
 
@@ -80,28 +82,33 @@ def run_check(config: CheckConfig, tell: Callable[[str], None] = print) -> Check
 
 def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> CheckResult:
     """The same among ranks that have met: rank 0 looks at the data, all try the training, and all get one result."""
-    report = ranks.first(lambda: _examine(config))
-    tell(data_text(report))
+    report, shown = ranks.first(lambda: _examine(config)), look_of(sys.stdout)
+    tell(data_text(report, shown))
     not_run = "preflight=false" if not config.preflight else unusable(report)
     settings = training(config)
     exports = [] if unusable(report) else ranks.first(lambda: _exports(config, settings, report, ranks.size))
     if exports:
-        tell(export_text(exports))
+        tell(export_text(exports, shown))
     if not_run:
-        tell(summary(report, None, not_run, exports))
+        tell(summary(report, None, not_run, exports, shown))
         return CheckResult(report, None, not_run, config.leaves(), ranks.main, exports)
     train, val = (chosen(settings, index_of(report.scans[split]), report.description) for split in ("train", "val"))
     with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
+
+        def show_plan(plan: Sequence[str]) -> None:
+            bar.clear()
+            tell(plan_text(plan, shown))
+
         found = preflight(
             settings,
             train,
             val,
-            lambda plan: tell(plan_text(plan)),
+            show_plan,
             lambda what: bar.set_description(what),
             ranks,
         )
-    tell(preflight_text(found))
-    tell(summary(report, found, "", exports))
+    tell(preflight_text(found, shown))
+    tell(summary(report, found, "", exports, shown))
     return CheckResult(report, found, "", config.leaves(), ranks.main, exports)
 
 
@@ -126,7 +133,7 @@ def unusable(report: DataReport) -> str:
     for split in ("train", "val"):
         if split not in report.description.splits:
             return f"the description has no {split} split"
-        if split in report.unusable:
+        if split in report.unusable or not report.scans[split].pictures:
             return f"the {split} split cannot be used"
     return ""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from visiontrain.config.values import too_long
 from visiontrain.errors import ConfigError
 
 
@@ -32,11 +33,20 @@ def read_entries(path: str | Path) -> tuple[list[Entry], list[str]]:
     """
     import yaml  # only now: most commands read no file
 
+    if wrong := too_long(str(path)):
+        raise ConfigError(f"cfg={path}: {wrong}")
     file = Path(path).expanduser()
     if not file.is_file():
         raise ConfigError(f"cfg={path}: there is no such file; give a YAML file of settings such as 'lr0: 0.001'")
     try:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        if error.problem_mark is not None and "'\\t'" in str(error.problem):
+            line = error.problem_mark.line + 1
+            raise ConfigError(
+                f"{path}, line {line}: a tab stands where YAML takes blanks alone; write blanks"
+            ) from error
+        raise ConfigError(f"cfg={path}: is not readable as YAML: {' '.join(str(error).split())}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"cfg={path}: is not readable as YAML: {' '.join(str(error).split())}") from error
     if root is None:

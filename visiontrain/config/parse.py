@@ -12,6 +12,7 @@ from typing import Any
 
 from visiontrain.config.build import Settings, assemble, check, unknown
 from visiontrain.config.files import read_entries
+from visiontrain.config.image_size import ImageSize
 from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
@@ -21,11 +22,12 @@ from visiontrain.config.schema import (
     TrainConfig,
     ValConfig,
 )
-from visiontrain.config.sizes import is_checkpoint
+from visiontrain.config.sizes import is_checkpoint, model_names
 from visiontrain.config.values import Leaf, leaves_of, written
 from visiontrain.errors import ConfigError
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_CURLY = tuple("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb")
 _LONE: dict[type, str] = {CompareConfig: "runs"}  # the setting that words without = stand for, all of them together
 _OF_DATA = ("data", "format", "pictures")  # settings of convert that weights have no use for
 _OF_PREDICT = (
@@ -214,6 +216,16 @@ def _read_word(settings: type, word: str, following: list[str], given: _Given) -
     following = [w for w in following if w]
     if bare != word:
         return _dashed(settings, word, name, text, following, given)
+    if bare.startswith(_CURLY) or text.startswith(_CURLY):
+        return _curly(word, following, given)
+    before, colon, after = (part.strip() for part in bare.partition(":"))
+    if colon and before in leaves_of(settings):
+        return _colon(settings, word, before, after, following, given)
+    if equals and text.endswith(",") and not _may_end_in_a_comma(settings, name):
+        text = _unquote(text.rstrip(","))
+        given.meant.add(name)
+        given.problems.append(f"{word!r}: settings are divided by blanks, without commas; write {name}={text}")
+        return 1
     if equals and name and (text or not _continues(following)):
         if text or _may_be_empty(settings, name):
             given.add(name, _unquote(text), word)
@@ -238,6 +250,38 @@ def _dashed(settings: type, word: str, name: str, text: str, following: list[str
         instead = f"{known}={text}" if text else _example(settings, known)
         given.problems.append(f"{typed!r}: settings have no dashes{which}; write {instead}")
     return used
+
+
+def _curly(word: str, following: list[str], given: _Given) -> int:
+    """Quotes as web pages have them: the shell takes them for letters, and divides at the blank."""
+    parts = [word]
+    while parts[-1][-1] not in _CURLY and len(parts) <= len(following):
+        parts.append(following[len(parts) - 1])
+    typed = " ".join(parts)
+    mark = next(c for c in typed if c in _CURLY)
+    plain = typed.translate(dict.fromkeys(map(ord, _CURLY)))
+    name, equals, text = plain.partition("=")
+    given.meant.add(name)
+    instead = f"{name}{equals}'{text}'" if " " in text else plain
+    given.problems.append(
+        f"{typed!r}: {unicodedata.name(mark).lower()}, U+{ord(mark):04X}, is a letter to the shell; write {instead}"
+    )
+    return len(parts)
+
+
+def _colon(settings: type, word: str, name: str, text: str, following: list[str], given: _Given) -> int:
+    """``epochs:3`` and ``epochs: 3``, as a file has it."""
+    used = 1 if text or not _continues(following) else 2
+    text = text or "".join(following[: used - 1])
+    typed = " ".join([word, *following[: used - 1]])
+    given.meant.add(name)
+    given.problems.append(f"{typed!r}: write {f'{name}={text}' if text else _example(settings, name)}")
+    return used
+
+
+def _may_end_in_a_comma(settings: type, name: str) -> bool:
+    leaf = leaves_of(settings).get(name)
+    return leaf is not None and (leaf.meta["listed"] or leaf.kind is ImageSize)
 
 
 def _spaced(settings: type, word: str, name: str, equals: str, following: list[str], given: _Given) -> int:
@@ -269,7 +313,7 @@ def _guess(word: str) -> str:
     """The setting that a lone path is probably meant for, or ""."""
     if word.endswith((".yaml", ".yml")):
         return "data"
-    return "model" if is_checkpoint(word) else ""
+    return "model" if is_checkpoint(word) or word in model_names() else ""
 
 
 def _continues(following: list[str]) -> bool:
@@ -293,7 +337,7 @@ def _example(settings: type, name: str) -> str:
     if leaf is None:
         return "name=value"
     if leaf.kind is bool:
-        return f"{name}={'False' if leaf.default else 'True'}"
+        return f"{name}={'false' if leaf.default else 'true'}"
     return f"{name}={leaf.default}" if leaf.default not in ("", None) else f"{name}=VALUE"
 
 

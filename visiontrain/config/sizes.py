@@ -37,6 +37,16 @@ def read_sizes(family: str) -> dict[str, dict[str, Any]]:
     return content
 
 
+def families() -> list[str]:
+    """The families there are."""
+    return [file.stem for file in sorted((cfg_dir() / "models").glob("*.yaml"))]
+
+
+def model_names() -> list[str]:
+    """Every family with every size, for example yolov8n."""
+    return [family + size for family in families() for size in read_sizes(family)]
+
+
 def counts_of(name: str, classes: int = CLASSES) -> Counts:
     """What a model holds, by its name.
 
@@ -47,8 +57,7 @@ def counts_of(name: str, classes: int = CLASSES) -> Counts:
     Raises:
         ConfigError: no such family or size.
     """
-    families = [file.stem for file in sorted((cfg_dir() / "models").glob("*.yaml"))]
-    known = {family + size: entry[COUNTED] for family in families for size, entry in read_sizes(family).items()}
+    known = {family + size: entry[COUNTED] for family in families() for size, entry in read_sizes(family).items()}
     if name not in known:
         raise no_such_model(name, list(known))
     counted = known[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,10 @@ from visiontrain.config.image_size import ImageSize
 from visiontrain.config.pipeline import Pipeline, read_pipeline
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+LONGEST_NAME, LONGEST_PATH = 255, 4096  # bytes
+LARGEST = 2**53  # from here on a number as a float is no longer exact
 
 
 class Folders(tuple[str, ...]):
@@ -132,11 +137,23 @@ def problem(leaf: Leaf, value: Any) -> str:
         return ""
     if leaf.kind in (int, float) and not _inside(meta, value):
         return f"must be {interval(leaf)}"
+    if leaf.kind is int and abs(value) > LARGEST:
+        return f"must be at most {LARGEST}"
+    if leaf.kind is str and not (meta["choices"] or meta["listed"]) and (wrong := too_long(value)):
+        return wrong
     if meta["check"] and (wrong := meta["check"](value)):
         return str(wrong)
     if meta["choices"] and value not in meta["choices"]:
         return f"must be {one_of(meta['choices'])}"
     return ""
+
+
+def too_long(path: str) -> str:
+    """What is wrong with a path that no file system takes; addresses may be longer."""
+    longest = max(len(os.fsencode(part)) for part in re.split(r"[/\\]", path))
+    if "://" in path or (longest <= LONGEST_NAME and len(os.fsencode(path)) < LONGEST_PATH):
+        return ""
+    return f"is no path: one has at most {LONGEST_NAME} bytes between two slashes, and {LONGEST_PATH - 1} in all"
 
 
 def takes(leaf: Leaf) -> str:
@@ -159,7 +176,8 @@ def interval(leaf: Leaf) -> str:
 
 
 def one_of(choices: tuple[str, ...]) -> str:
-    """``a, b or c``."""
+    """``a, b or c``; the empty text, which nobody types, is left out."""
+    choices = tuple(filter(None, choices))
     return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
 
 
@@ -173,6 +191,8 @@ def show(leaf: Leaf, value: Any) -> str:
     for word, meaning in leaf.meta["words"].items():
         if value == meaning and word not in _BOOLS and not (leaf.kind is str and value == ""):
             return word
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -33,6 +33,7 @@ from visiontrain.record.files import run_folder, write_json
 from visiontrain.record.run import Recorder, Sink
 from visiontrain.record.sinks.console import Console
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
+from visiontrain.terminal import PLAIN, Look
 
 
 def validate(config: ValConfig) -> Evaluation:
@@ -175,22 +176,24 @@ def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None
     )
 
 
-def scores_table(evaluation: Evaluation) -> str:
+def scores_table(evaluation: Evaluation, look: Look = PLAIN) -> str:
     """The scores as text: all classes together, then each; a dash where a class has no labels."""
     metrics, per_class = evaluation.metrics, evaluation.per_class
     width = max(3, *map(len, per_class))
-    lines = [f"{'class':<{width}}  images  objects  precision  recall    AP50      AP"]
+    lines = [look.paint(f"{'class':<{width}}  images  objects  precision  recall    AP50      AP", "bold")]
     lines.append(_row("all", width, {**metrics, "images": evaluation.images, "instances": evaluation.targets}))
     lines += [_row(name, width, scores) for name, scores in per_class.items()]
     sizes = {area: metrics[f"ap_{area}"] for area in list(AREAS)[1:] if f"ap_{area}" in metrics}
     if sizes:
         told = ", ".join(f"{area} {ap:.4f}" for area, ap in sizes.items())
-        lines.append(f"AP by size of the object: {told} (COCO's limits, 32 x 32 and 96 x 96 pixels of the picture).")
-    lines.append(
+        lines += look.fold(
+            f"AP by size of the object: {told} (COCO's limits, 32 x 32 and 96 x 96 pixels of the picture)."
+        )
+    lines += look.fold(
         f"AP counts COCO's 100 detections per image; with all of max_det it is {metrics['ap_max_det']:.4f}. "
         f"Precision and recall at confidence {evaluation.confidence:.3f}, where F1 is best."
     )
-    lines.append(_speed(evaluation))
+    lines += look.fold(_speed(evaluation))
     if evaluation.folder:
         lines.append(f"Saved in {evaluation.folder}")
     return "\n".join(lines)

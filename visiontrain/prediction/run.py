@@ -15,6 +15,7 @@ from visiontrain.prediction.results import Results
 from visiontrain.prediction.saving import Writer
 from visiontrain.prediction.sources import Item, expand, frames
 from visiontrain.prediction.telling import Teller, warn
+from visiontrain.terminal import say
 
 Loaded = tuple[Network, dict[str, Any]]
 
@@ -56,8 +57,7 @@ def predict(
     about = {"model": config.model, "names": list(network.class_names)}
     writer = Writer(config, items, about)
     if lines:
-        for sentence in filter(None, (licence_sentence(network), network.about_nms)):
-            print(sentence)
+        say(*filter(None, (licence_sentence(network), network.about_nms)))
     return _run(predictor, items, bad, writer, Teller(items, lines) if lines or listed else None)
 
 

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from visiontrain.prediction.results import Results
 from visiontrain.prediction.sources import Item
+from visiontrain.terminal import look_of, say
 
 FEW = 20  # pictures that have a line each
 PLAIN_EVERY = 30.0  # seconds between lines where a bar cannot move
@@ -19,7 +20,7 @@ PLAIN_EVERY = 30.0  # seconds between lines where a bar cannot move
 
 def warn(sentence: str) -> None:
     """On standard error: standard output may be read by a program."""
-    tqdm.write(f"warning: {sentence}", file=sys.stderr)
+    tqdm.write(look_of(sys.stderr).led("warning: ", "yellow", sentence), file=sys.stderr)
 
 
 class Teller:
@@ -65,7 +66,7 @@ class Teller:
         if not self._done:
             return
         stages = ", ".join(f"{stage} {1000 * spent / self._done:.1f}" for stage, spent in seconds.items())
-        print(f"{self._done} pictures, {self._boxes} boxes; milliseconds for a picture: {stages}")
+        say(f"{self._done} pictures, {self._boxes} boxes; milliseconds for a picture: {stages}")
         if folder:
             print(f"Saved in {folder}")
 
@@ -73,4 +74,5 @@ class Teller:
         height, width = result.orig_shape
         total = f"/{self._total}" if self._total else ""
         spent = sum(result.speed.values())
-        return f"image {self._done}{total} {result.path}: {height}x{width} {result.verbose()}, {spent:.1f} ms"
+        found = look_of(sys.stdout).paint(result.verbose(), "bold" if len(result) else "dim")
+        return f"image {self._done}{total} {result.path}: {height}x{width} {found}, {spent:.1f} ms"

@@ -8,13 +8,14 @@ from typing import Any
 from visiontrain.config.schema import TrainConfig
 from visiontrain.config.values import leaves_of, show
 from visiontrain.record.compare import Comparison, RunFolder, Values, differ, difference
+from visiontrain.terminal import PLAIN, Look
 
 WIDTH = 100  # columns of a terminal that a table keeps to; what is cut for it, the JSON has whole
 WIDEST, NARROWEST = 34, 9  # characters of a value
 Row = tuple[str, list[str]]  # a name, and a cell of each column
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(comparison: Comparison, look: Look = PLAIN) -> str:
     """The whole comparison, what a person should mind at its end."""
     names, runs = comparison.letters, comparison.runs
     last = [f"{names[1]} - {names[0]}"] if len(runs) == 2 else []
@@ -29,7 +30,7 @@ def as_text(comparison: Comparison) -> str:
             names + last,
             [(f"{images}", _row("best.ap", values)[1]) for images, values in comparison.points()],
         ),
-        *(f"warning: {warning}" for warning in comparison.warnings),
+        *(look.led("warning: ", "yellow", warning) for warning in comparison.warnings),
     ]
     return "\n\n".join(parts)
 

@@ -92,12 +92,15 @@ def _scaled(choice: Choice, images_per_update: int) -> Choice:
 
 
 def _chosen(config: OptimConfig, given: frozenset[str], updates: int, classes: int, scratch: bool) -> Choice:
+    rate = 0.02 if scratch else 0.01
+    fitting: dict[str, Any] = {"lr0": round(rate / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
+    if config.optimizer == "AdamW" and "lr0" not in given:
+        why = f"as given, lr0 the default, which is one for SGD and high for AdamW: lr0={fitting['lr0']:g} is what auto takes"
+        return Choice(config, why)
     if config.optimizer != "auto":
         return Choice(config, "as given")
     if updates >= LONG_RUN:
         return Choice(replace(config, optimizer="SGD"), f"{updates} planned updates, at least {LONG_RUN}")
-    rate = 0.02 if scratch else 0.01
-    fitting: dict[str, Any] = {"lr0": round(rate / (4 + classes), 6), "momentum": 0.9, "warmup_bias_lr": 0.0}
     fitting = {name: value for name, value in fitting.items() if name not in given}
     why = f"{updates} planned updates, fewer than {LONG_RUN}"
     if "lr0" in fitting:

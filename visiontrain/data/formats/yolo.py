@@ -58,7 +58,7 @@ class YoloSplit:
             DataError: no label file was found, or no row of them can be used.
         """
         missing = [labels.file for labels in read if not labels.found]
-        if len(missing) == len(read):
+        if read and len(missing) == len(read):
             raise DataError(self._nothing_found(missing))
         rows, kept = sum(labels.rows for labels in read), sum(len(labels.classes) for labels in read)
         if rows and not kept:
@@ -112,7 +112,7 @@ class YoloSplit:
         if beside:
             text = f"{len(beside)} of {total} {self.split} label files were found beside their pictures, not under labels/, e.g. {beside[0]}"
             findings.append(Finding("labels_beside", file, 0, text))
-        if not rows:
+        if read and not rows:
             text = f"the label files of {self.split} are all empty: {total} pictures of background"
             findings.append(Finding("labels_empty", file, 0, text))
         return findings

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import fill
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -29,15 +26,17 @@ from visiontrain.record.events import (
     WindowClosed,
 )
 from visiontrain.record.sinks.table import Table, clock, gigabytes, short
+from visiontrain.terminal import look_of
 
 BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {rate_fmt}{postfix}, {remaining} left"
 NARROW = "{desc} {percentage:3.0f}%  {n_fmt}/{total_fmt}, {rate_fmt}{postfix}, {remaining} left"
 NARROW_BELOW = 100  # columns; there the numbers need the room of the bar
 PLAIN_EVERY = 30.0  # seconds between plain lines
+OF_A_LOG = 120  # columns of the table where there is no terminal
 
 
 class Console:
-    """Prints to ``stream``: bars and colours on a terminal (``NO_COLOR`` is honoured), else a line now and then.
+    """Prints to ``stream``: bars and colours on a terminal, else a line now and then.
 
     Args:
         stream: standard output where None; looked up at each use, so that a notebook or a test may replace it.
@@ -73,7 +72,7 @@ class Console:
 
     def _say(self, sentence: str) -> None:
         """A sentence, broken between words where the terminal ends."""
-        self._print(fill(sentence, _width(self._stream)) if self._stream.isatty() else sentence)
+        self._print("\n".join(look_of(self._stream).fold(sentence)))
 
     def _print(self, text: str) -> None:
         if self._bar is not None:
@@ -88,7 +87,7 @@ class Console:
             self._say(sentence)
         self._folder = str(event.folder)
         self._began, self._first_epoch = self._now(), event.resumed_epoch
-        self._table = Table(event.part_names, event.epochs, _width(self._stream), _colours(self._stream))
+        self._table = Table(event.part_names, event.epochs, _width(self._stream), look_of(self._stream).colours)
 
     def _start_epoch(self, event: EpochStarted) -> None:
         self.close()
@@ -145,7 +144,7 @@ class Console:
 
     def _notice(self, event: Notice) -> None:
         if event.level == "warning":
-            self._say(_paint("warning: ", "33", _colours(self._stream)) + event.text)
+            self._print(look_of(self._stream).led("warning: ", "yellow", event.text))
         else:
             self._say(event.text)
 
@@ -213,17 +212,8 @@ def _live(stream: TextIO) -> bool:
     return stream.isatty() or (stream is sys.stdout and in_notebook())
 
 
-def _colours(stream: TextIO) -> bool:
-    """Colours only on a terminal that wants them (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def _width(stream: TextIO) -> int:
-    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else 120
-
-
-def _paint(text: str, code: str, colours: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if colours else text
+    return look_of(stream).columns or OF_A_LOG
 
 
 def _notebook_bar() -> Any:

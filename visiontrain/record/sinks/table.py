@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from visiontrain.record.amounts import clock, gigabytes
 from visiontrain.record.events import EpochEnded
+from visiontrain.terminal import Look
 
 HEADER_EVERY = 20
 
@@ -25,19 +26,16 @@ class Table:
     """Lines for epochs, the header among them now and then."""
 
     def __init__(self, part_names: tuple[str, ...], epochs: int, width: int, colours: bool) -> None:
-        self.epochs, self._colours, self._lines = epochs, colours, 0
+        self.epochs, self._look, self._lines = epochs, Look(colours), 0
         self._columns = _fitting(_columns(part_names, epochs), width - 2)
 
     def lines(self, event: EpochEnded, left: float) -> list[str]:
         """The line of one epoch, with the header above it where it is time. ``left``: seconds to the end of the run."""
         row = "  ".join(column.text(event, left).rjust(column.width) for column in self._columns)
         header = "  ".join(column.title.rjust(column.width) for column in self._columns)
-        shown = [self._paint(header, "1")] if self._lines % HEADER_EVERY == 0 else []
+        shown = [self._look.paint(header, "bold")] if self._lines % HEADER_EVERY == 0 else []
         self._lines += 1
-        return [*shown, self._paint(row + " *", "32") if event.best else row]
-
-    def _paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
+        return [*shown, self._look.paint(row + " *", "green") if event.best else row]
 
 
 def _columns(part_names: tuple[str, ...], epochs: int) -> list[Column]:
