@@ -28,6 +28,9 @@ PRIVATE = {
     "x_disable_machine_info": True,
     "x_save_requirements": False,
 }
+FLUSHED = {
+    "x_transaction_log_flush_interval": 1.0
+}  # seconds: what kill -9 may lose; W&B before 0.31 has no such setting
 
 
 class WeightsAndBiases:
@@ -42,7 +45,7 @@ class WeightsAndBiases:
     def __init__(self, folder: Path) -> None:
         # W&B reports its own errors home, offline too, and keeps a log of its service in the user's cache.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        os.environ.setdefault("WANDB_CACHE_DIR", str(cache_dir() / "wandb"))
+        os.environ.setdefault("WANDB_CACHE_DIR", str(cache_dir()))
         import wandb
 
         self._wandb, self._folder = wandb, folder
@@ -81,7 +84,9 @@ class WeightsAndBiases:
             self._run.finish(exit_code=self._exit_code)
 
     def _start(self, event: RunStarted) -> None:
-        settings = self._wandb.Settings(**PRIVATE, quiet=True, silent=not online())
+        kind: Any = self._wandb.Settings
+        flushed = {key: value for key, value in FLUSHED.items() if key in kind.model_fields}
+        settings = kind(**PRIVATE, **flushed, quiet=True, silent=not online())
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", "visiontrain"),
             name=os.environ.get("WANDB_NAME", self._folder.name),
