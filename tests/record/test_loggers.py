@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import struct
 import subprocess
 import sys
-import time
 from importlib.machinery import PathFinder
-from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,13 +20,11 @@ from visiontrain.config.loggers import LOGGERS
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import ConfigError
-from visiontrain.record.beside import Beside
-from visiontrain.record.events import EpochEnded, Notice, RunEnded, WindowClosed
-from visiontrain.record.run import Recorder
-from visiontrain.record.sinks.loggers import logger_class, make_loggers
+from visiontrain.record.events import Notice
+from visiontrain.record.sinks.loggers import logger_class
+from visiontrain.record.sinks.wandb import online
 
 ALL = "tensorboard,wandb,mlflow"
-KEPT_OUT = ("WANDB_SERVICE", "WANDB_MODE", "WANDB_API_KEY", "WANDB_ERROR_REPORTING", "WANDB_CACHE_DIR")
 CUT = """
 import os, signal, sys, time
 import torch
@@ -41,13 +39,7 @@ train(callbacks=[Cut()], **eval(sys.argv[1]))
 """
 
 
-@pytest.fixture(autouse=True)
-def nobody_logged_in(monkeypatch, tmp_path_factory):
-    """No login, no service of another test, nothing that a library leaves in the environment."""
-    for name in (*KEPT_OUT, "MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE", "MLFLOW_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "")  # so that it is put back as it was
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp()))
+pytestmark = pytest.mark.usefixtures("nobody_logged_in")
 
 
 def rows(folder):
@@ -84,8 +76,6 @@ def records(path):
 
 def history(folder):
     """What W&B has: rows by step, the later of two with one step; the summary; the ids of its runs; all records."""
-    import json
-
     found = [list(records(path)) for path in sorted((folder / "wandb").glob("*run-*/*.wandb"))]
     said = [record for segment in found for record in segment]
     by_step, summary = {}, {}
@@ -118,15 +108,12 @@ def noted(folder):
 
 
 @pytest.fixture(scope="module")
-def logged(tiny, tmp_path_factory):
+def logged(tiny, tmp_path_factory, apart):
     """A run killed at update 7, epoch 1 logged, after the checkpoint of update 5; gone on with here; then another one in this process."""
     root = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
-        for name in KEPT_OUT:
-            patch.setenv(name, "")
-            patch.delenv(name)
-        patch.setenv("HOME", str(root / "home"))
         (root / "home").mkdir()
+        apart(patch, root / "home")
         patch.chdir(root / "home")
         yield _logged(tiny, root, patch)
 
@@ -277,92 +264,50 @@ def test_a_package_that_is_not_there_is_told_before_anything_is_trained(name, sh
     assert not (tmp_path / "runs").exists()
 
 
-# A logger that fails, at each place where it can
-
-
-class Planted:
-    """A logger as a user writes one: it takes the run folder and events, and fails as it is told to."""
-
-    at, error = "", RuntimeError("planted")
-
-    def __init__(self, folder):
-        self.fail("start")
-
-    def __call__(self, event):
-        self.fail(type(event).__name__)
-
-    def close(self):
-        self.fail("close")
-
-    def fail(self, where):
-        if where == self.at:
-            raise self.error
-
-
-def notices(sinks, events):
-    """The warnings of a run whose events come at the pace of one that trains."""
-    seen = []
-    with Recorder([*sinks, seen.append]) as recorder:
-        for event in events:
-            recorder(event)
-            time.sleep(0.02 if isinstance(event, WindowClosed | EpochEnded) else 0)
-    return [event.text for event in seen if isinstance(event, Notice)], seen
-
-
-@pytest.mark.parametrize("at", ["start", "RunStarted", "EpochEnded", "RunEnded", "close"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(3), KeyError("x")], ids=str)
-def test_a_logger_that_fails_anywhere_is_told_once_and_the_run_goes_on(at, error, tmp_path, make, monkeypatch):
-    monkeypatch.setattr(Planted, "at", at)
-    monkeypatch.setattr(Planted, "error", error)
-    told, seen = notices([Beside("planted", lambda: Planted(tmp_path))], make.run(tmp_path))
-    assert len(told) == 1 and told[0].startswith("planted ")
-    assert "wanted to end the program" in told[0] if isinstance(error, SystemExit) else str(error) in told[0]
-    assert sum(isinstance(event, WindowClosed) for event in seen) == 9 and any(isinstance(e, RunEnded) for e in seen)
-
-
 @pytest.mark.parametrize(
-    ("kind", "words"), [("RunStarted", "not ready after 0.2 s"), ("WindowClosed", "3 events behind")]
+    ("setting", "login", "expected"),
+    [
+        ({}, "", False),
+        ({"WANDB_MODE": "online"}, "", True),
+        ({"WANDB_API_KEY": "k"}, "", True),
+        ({"WANDB_API_KEY": "k", "WANDB_MODE": "offline"}, "", False),
+        ({}, "machine api.wandb.ai login user password k", True),
+        ({}, "machine github.com login user password k", False),
+        ({"WANDB_BASE_URL": "https://own.example:8080"}, "machine api.wandb.ai login user password k", False),
+        ({"WANDB_BASE_URL": "https://own.example:8080"}, "machine own.example:8080 login user password k", True),
+    ],
 )
-def test_a_logger_that_hangs_keeps_no_window_waiting(kind, words, tmp_path, make):
-    def hang(event):
-        if type(event).__name__ == kind:
-            time.sleep(2)
-
-    started = time.monotonic()
-    told, _ = notices([Beside("slow", lambda: hang, patience=0.2, behind=3)], make.run(tmp_path))
-    assert len(told) == 1 and words in told[0]
-    assert time.monotonic() - started < 1.5
-
-
-@pytest.mark.parametrize("name", LOGGERS)
-def test_a_file_in_the_way_of_its_folder_leaves_a_logger_out(name, tmp_path, make):
-    (tmp_path / name).write_text("of the user's")
-    told, seen = notices(make_loggers(name, tmp_path), make.run(tmp_path))
-    assert len(told) == 1 and told[0].startswith(f"{name} failed at RunStarted and is left out")
-    assert (tmp_path / name).read_text() == "of the user's"
+def test_wandb_is_online_only_where_the_user_asked_for_it(setting, login, expected, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text(login + "\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.delenv("WANDB_BASE_URL", raising=False)
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+    assert online() is expected
+    assert ("offline" in logger_class("wandb").look(tmp_path).split("(")[0]) is not expected
 
 
-def test_a_full_disk_and_a_folder_that_is_gone_leave_out_who_needs_them(tmp_path, make):
-    tensorboard, mlflow = (logger_class(name)(tmp_path) for name in ("tensorboard", "mlflow"))
-    events = [make.started(tmp_path), *make.epoch(1)]
-    for sink in (tensorboard, mlflow):
-        sink(events[0])
-    tensorboard._file = tensorboard._records._writer = Path("/dev/full").open("wb")
-    (tmp_path / "mlflow").rename(tmp_path / "away")
-    told, _ = notices([tensorboard, mlflow], events[1:])
-    assert [text.split(" failed at ")[0] for text in told[:2]] == ["tensorboard", "mlflow"]
-    assert "No space left on device" in told[0]
+# The page
 
 
-@pytest.mark.parametrize("at", ["start", "WindowClosed", "close"])
-def test_training_goes_on_without_a_logger_that_fails(at, short_run, narrow, monkeypatch):
-    from visiontrain import train
+def test_the_logger_and_the_callback_of_the_page_work(checkout, short_run, narrow, monkeypatch, capsys):
+    callback, logger = re.findall(
+        r"^```python\n(.*?)^```$", (checkout / "docs" / "loggers.md").read_text("utf-8"), re.M | re.S
+    )
+    [line] = re.findall(r'^    "(lines)": "([\w.]+)",$', (checkout / "docs" / "loggers.md").read_text("utf-8"), re.M)
+    module = ModuleType(line[1].rpartition(".")[0])
+    exec(compile(logger, module.__name__, "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(LOGGERS, *line)
+    settings = "\n".join(f"settings[{key!r}] = {value!r}" for key, value in short_run.items())
+    code = callback.replace('data="shapes", epochs=2, imgsz=64, device="cpu"', "loggers='lines', **settings")
+    namespace = {"settings": {}}
+    exec(compile(f"{settings}\n{code}", "docs/loggers.md", "exec"), namespace)
+    assert "1 13 " in capsys.readouterr().out
+    assert (namespace["run"].folder / "lines.txt").read_text() == "1 13\n"
 
-    monkeypatch.setattr(Planted, "at", at)
-    monkeypatch.setattr(Planted, "error", SystemExit(1))
-    monkeypatch.setitem(LOGGERS, "planted", f"{__name__}.Planted")
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[Planted.__module__])
-    seen = []
-    run = train(loggers="planted", callbacks=[seen.append], **short_run)
-    assert run.outcome == "finished"
-    assert sum(isinstance(e, Notice) and e.text.startswith("planted ") for e in seen) == 1
+
+def test_the_page_names_every_logger_its_extra_and_what_is_in_pyproject(checkout):
+    page, project = ((checkout / name).read_text("utf-8") for name in ("docs/loggers.md", "pyproject.toml"))
+    for name in LOGGERS:
+        assert f'`pip install "visiontrain[{name}]"`' in page and f"\n{name} = [" in project
