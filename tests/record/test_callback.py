@@ -18,6 +18,8 @@ from visiontrain.record.callback import METHODS
 from visiontrain.record.events import Notice
 from visiontrain.record.run import Recorder
 
+OF_TESTS = ("PYTEST_CURRENT_TEST", "CI", "GITHUB_ACTIONS", "MLFLOW_DISABLE_TELEMETRY")  # where MLflow is quiet anyway
+
 # As in a notebook's cell or at a prompt: the classes are of a __main__ that no file holds.
 CELL = """
 import json, os, sys, threading
@@ -89,7 +91,7 @@ def test_classes_of_a_cell_and_lambdas_work_with_two_ranks_and_each_logger_has_o
         "project": str(tmp_path / "runs"),
     }
     environment = {**os.environ, "HOME": str(tmp_path / "home"), "VISIONTRAIN_TEST_OF": str(tmp_path)}
-    for name in ("WANDB_SERVICE", "WANDB_MODE", "WANDB_API_KEY", "MLFLOW_TRACKING_URI"):
+    for name in (*OF_TESTS, "WANDB_SERVICE", "WANDB_MODE", "WANDB_API_KEY", "MLFLOW_TRACKING_URI"):
         environment.pop(name, None)
     (tmp_path / "home").mkdir()
     ended = subprocess.run(

@@ -58,7 +58,12 @@ def test_a_logger_that_fails_anywhere_is_told_once_and_the_run_goes_on(at, error
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("RunStarted", "not ready after 0.2 s"), ("WindowClosed", "3 events behind")]
+    ("kind", "words"),
+    [
+        ("RunStarted", "not ready after 0.2 s"),
+        ("WindowClosed", "3 events behind"),
+        ("RunEnded", "not done after 0.2 s"),
+    ],
 )
 def test_a_logger_that_hangs_keeps_no_window_waiting(kind, words, tmp_path, make):
     def hang(event):
