@@ -21,11 +21,13 @@ _HOMES = {
     "compare": "visiontrain.api",
     "report": "visiontrain.api",
     "export": "visiontrain.api",
+    "Callback": "visiontrain.record.callback",
     "TrainConfig": "visiontrain.config.schema",
     "VisionTrainError": "visiontrain.errors",
 }
 __all__ = [
     "YOLO",
+    "Callback",
     "TrainConfig",
     "VisionTrainError",
     "__version__",
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from visiontrain.api import YOLO, check, compare, convert, export, plan, predict, report, train, val
     from visiontrain.config.schema import TrainConfig
     from visiontrain.errors import VisionTrainError
+    from visiontrain.record.callback import Callback
 
 
 def __getattr__(name: str) -> Any:

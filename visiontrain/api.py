@@ -168,7 +168,8 @@ def train(*, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
     """Train a detector.
 
     Args:
-        callbacks: called with each event of the run (visiontrain.record.events); they observe and change nothing.
+        callbacks: called with each event of the run (visiontrain.record.events), in this process, also where several ranks
+            train; a ``visiontrain.Callback`` has a method for each event that it wants. They observe and change nothing.
         settings: as on the command line (``visiontrain help train``), ``cfg`` included.
 
     Raises:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -171,3 +172,27 @@ def copy(runs, tmp_path):
         return folder
 
     return make
+
+
+OF_LOGGERS = ("WANDB_SERVICE", "WANDB_MODE", "WANDB_API_KEY", "WANDB_ERROR_REPORTING", "WANDB_CACHE_DIR")
+OF_LOGGERS += ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE", "MLFLOW_DISABLE_TELEMETRY")
+
+
+def keep_out(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """No login, no service of another test; what a library leaves in the environment is gone after the test."""
+    for name in OF_LOGGERS:
+        patch.setenv(name, "")  # so that it is put back as it was
+        patch.delenv(name)
+    patch.setenv("HOME", str(home))
+
+
+@pytest.fixture(scope="session")
+def apart():
+    """``keep_out``, for fixtures of a module."""
+    return keep_out
+
+
+@pytest.fixture
+def nobody_logged_in(monkeypatch, tmp_path_factory):
+    """A fresh user for loggers."""
+    keep_out(monkeypatch, tmp_path_factory.mktemp("home"))

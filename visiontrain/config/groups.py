@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from visiontrain.config.loggers import loggers_problem
 from visiontrain.config.pipeline import Pipeline
 from visiontrain.config.values import leaves_of, like, problem, setting, written
 from visiontrain.errors import ConfigError
@@ -182,6 +183,13 @@ class OutputConfig(Checked):
     name: str = setting("", "folder of this run inside project; empty: run, run2, ...", check=_name_problem)
     exist_ok: bool = setting(False, "write into a folder that exists; else the name gets a number")
     plots: bool = setting(True, "draw batches, curves and the confusion matrix")
+    loggers: str = setting(
+        "",
+        "where else the run is logged, beside csv and jsonl: tensorboard, wandb, mlflow, or several; none",
+        words={"none": "", "no": "", "false": ""},
+        check=loggers_problem,
+        listed=True,
+    )
     save_period: int = setting(
         -1, "keep a checkpoint every so many epochs; -1: last and best alone", check=_save_period_problem
     )

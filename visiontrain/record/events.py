@@ -10,6 +10,18 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the run began (never of one process)."""
+
+    micro_batches: int = 0
+    updates_attempted: int = 0
+    updates_applied: int = 0
+    images_seen: int = 0
+    targets_seen: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """``plan`` are the sentences of the plan; ``facts`` is what run.json holds before the first window."""
 
@@ -20,6 +32,7 @@ class RunStarted:
     images_per_epoch: int
     part_names: tuple[str, ...]  # box_loss, cls_loss, dfl_loss
     resumed_epoch: int = 0  # epochs already closed when this process began
+    counters: Counters = field(default_factory=Counters)  # as they stood then
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +43,6 @@ class EpochStarted:
     epochs: int
     images: int  # of this epoch
     images_done: int = 0  # > 0 after a resume inside the epoch
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Totals since the run began (never of one process)."""
-
-    micro_batches: int = 0
-    updates_attempted: int = 0
-    updates_applied: int = 0
-    images_seen: int = 0
-    targets_seen: int = 0
-    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +167,12 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """``outcome`` is finished, stopped early, interrupted, failed."""
+    """``outcome`` is finished, stopped early, interrupted, failed; ``metrics`` are those of best.pt, scored once more at the end."""
 
     outcome: str
     reason: str
     facts: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 Event = (

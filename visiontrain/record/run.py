@@ -10,6 +10,7 @@ from pathlib import Path
 
 from visiontrain.record.events import Counters, Event, Notice
 from visiontrain.record.sinks import SINKS
+from visiontrain.record.sinks.loggers import make_loggers
 
 Sink = Callable[[Event], None]
 
@@ -57,14 +58,16 @@ class Recorder:
         self.close()
 
 
-def default_sinks(folder: Path, plots: bool = True) -> list[Sink]:
-    """The sinks that every run has: files first, so that the console speaks of what is on disk.
+def default_sinks(folder: Path, plots: bool = True, loggers: str = "") -> list[Sink]:
+    """The sinks that every run has: files first, so that the console speaks of what is on disk; then the loggers asked for.
 
     Args:
         folder: the run's, which exists.
         plots: also draw pictures and curves.
+        loggers: their names, divided by commas.
     """
-    return [make(folder) for name, make in SINKS.items() if plots or name not in ("pictures", "plots")]
+    always = [make(folder) for name, make in SINKS.items() if plots or name not in ("pictures", "plots")]
+    return [*always, *make_loggers(loggers, folder)]
 
 
 def trim(folder: Path, counters: Counters) -> None:

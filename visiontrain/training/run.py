@@ -41,6 +41,7 @@ from visiontrain.record.events import (
 )
 from visiontrain.record.files import run_folder, write_text
 from visiontrain.record.run import Recorder, default_sinks, trim
+from visiontrain.record.sinks.loggers import require_loggers
 from visiontrain.training.autobatch import find_batch
 from visiontrain.training.average import try_average
 from visiontrain.training.caching import kept_pictures
@@ -117,7 +118,8 @@ def taken_up(config: TrainConfig, ranks: Ranks) -> Resumed | None:
 
 def carry_out(setup: Setup, callbacks: Sequence[Callable[[Event], None]]) -> RunResult:
     """Train as prepared; rank 0 records it, and closes the record whatever happens."""
-    sinks = [*default_sinks(setup.folder, setup.config.output.plots), *callbacks] if setup.ranks.main else []
+    output = setup.config.output
+    sinks = [*default_sinks(setup.folder, output.plots, output.loggers), *callbacks] if setup.ranks.main else []
     with ExitStack() as stack:
         record = stack.enter_context(Recorder(sinks))
         stack.callback(setup.val_loader.close)
@@ -142,6 +144,7 @@ def prepare(config: TrainConfig, resumed: Resumed | None, ranks: Ranks = ALONE) 
     """Look at data, device and folder; nothing is trained and no model built. Rank 0 reads and makes the folder for all."""
     if not config.data:
         raise ConfigError("data= is missing: give a dataset description, for example data=coco128.yaml or data=shapes")
+    require_loggers(config.output.loggers)
     ranks = ranks.on(device_of(config, ranks.place))
 
     def read() -> list[Index]:
@@ -258,6 +261,7 @@ def begin(setup: Setup, record: Recorder, interrupt: Interrupt) -> Job:
             images_per_epoch=len(setup.train),
             part_names=LOSSES[model.loss].part_names,
             resumed_epoch=state.epoch,
+            counters=state.counters(),
         )
     )
     for notice in notices(setup, state) if setup.ranks.main else ():
@@ -340,7 +344,7 @@ def finish(setup: Setup, job: Job, record: Recorder, outcome: str) -> RunResult:
         "finished": f"all {job.plan.epochs} epochs",
         "stopped early": f"no better {setup.config.judging.fitness} for {job.state.epochs_without_improvement} epochs (patience)",
     }[outcome]
-    record(RunEnded(outcome, reason, {"per_class": result.per_class}))
+    record(RunEnded(outcome, reason, {"per_class": result.per_class}, result.metrics))
     return RunResult(job.folder, result.metrics, outcome, result.per_class)
 
 

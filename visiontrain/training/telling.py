@@ -24,6 +24,7 @@ from visiontrain.models.weights import licence_sentence
 from visiontrain.nn.norm import norm_layers
 from visiontrain.record.events import Notice
 from visiontrain.record.files import write_text
+from visiontrain.record.sinks.loggers import how_to_look
 from visiontrain.training.caching import told
 from visiontrain.training.checkpoint import TrainState, versions
 from visiontrain.training.plan import counted
@@ -250,6 +251,7 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         write_text(path, "\n".join(map(str, findings)) + "\n")
         first = "; ".join(map(str, findings[:3]))
         yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+    yield from map(Notice, how_to_look(setup.config.output.loggers, setup.folder))
     for reason in dict.fromkeys(index.not_kept for index in (setup.train, setup.val) if index.not_kept):
         yield Notice(why_not_kept(reason), "warning")
     wanted = worker_count(setup.config.workers, setup.ranks.place.local_size)

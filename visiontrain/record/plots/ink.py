@@ -96,11 +96,17 @@ def fit_text(text: str, height: float, room: float) -> str:
 
 def write_picture(path: Path, picture: np.ndarray, quality: int = 90) -> None:
     """Write (H, W, 3) uint8 RGB as PNG or JPEG by the suffix, atomically."""
-    options = [cv2.IMWRITE_JPEG_QUALITY, quality] if path.suffix == ".jpg" else []
-    done, data = cv2.imencode(path.suffix, cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), options)
+    data = encoded(picture, path.suffix, quality)
+    write_atomic(path, lambda file: file.write(data))
+
+
+def encoded(picture: np.ndarray, suffix: str, quality: int = 90) -> bytes:
+    """(H, W, 3) uint8 RGB as the bytes of a ``.png`` or ``.jpg``."""
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality] if suffix == ".jpg" else []
+    done, data = cv2.imencode(suffix, cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), options)
     if not done:
-        raise OSError(f"OpenCV cannot encode {path.name}")
-    write_atomic(path, lambda file: file.write(data.tobytes()))
+        raise OSError(f"OpenCV cannot encode a picture of {picture.shape} as {suffix}")
+    return data.tobytes()
 
 
 def _thickness(height: float, bold: bool) -> int:

@@ -1,4 +1,4 @@
-"""Where events go. A logger is one class in its own file and one line here; it takes the run folder."""
+"""Where the events of every run go: one class each, which takes the run folder. Loggers are asked for (``loggers.py``)."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from visiontrain.record.events import Curves, EpochEnded, Event, Pictures, RunEnded
 from visiontrain.record.plots.curves import draw_confidence_curves, draw_confusion, draw_pr_curve, draw_results
 from visiontrain.record.plots.ink import write_picture
@@ -23,8 +25,8 @@ class PicturesSink:
 
     def __call__(self, event: Event) -> None:
         """Draw a sheet of pictures."""
-        if isinstance(event, Pictures) and event.images:
-            write_picture(self._folder / f"{event.name}.jpg", draw_pictures(event))
+        if isinstance(event, Pictures):
+            _write(self._folder, event)
 
 
 class PlotsSink:
@@ -43,7 +45,7 @@ class PlotsSink:
     def __call__(self, event: Event) -> None:
         """Draw what the event makes new."""
         if isinstance(event, Curves):
-            self._draw_curves(event)
+            _write(self._folder, event)
         elif isinstance(event, RunEnded) or (
             isinstance(event, EpochEnded) and self._clock() - self._drawn >= self._every
         ):
@@ -55,10 +57,23 @@ class PlotsSink:
             write_picture(self._folder / "results.png", draw_results(rows))
         self._drawn = self._clock()
 
-    def _draw_curves(self, event: Curves) -> None:
-        write_picture(self._folder / "pr_curve.png", draw_pr_curve(event))
-        write_picture(self._folder / "confidence_curves.png", draw_confidence_curves(event))
-        write_picture(self._folder / "confusion_matrix.png", draw_confusion(event))
+
+def drawn(event: Event) -> dict[str, np.ndarray]:
+    """What an event of pictures or curves looks like: (H, W, 3) uint8 RGB by file name; of other events nothing."""
+    if isinstance(event, Pictures):
+        return {f"{event.name}.jpg": draw_pictures(event)} if event.images else {}
+    if isinstance(event, Curves):
+        return {
+            "pr_curve.png": draw_pr_curve(event),
+            "confidence_curves.png": draw_confidence_curves(event),
+            "confusion_matrix.png": draw_confusion(event),
+        }
+    return {}
+
+
+def _write(folder: Path, event: Event) -> None:
+    for name, picture in drawn(event).items():
+        write_picture(folder / name, picture)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
