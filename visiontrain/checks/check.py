@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from visiontrain.checks.data import DataReport, examine
 from visiontrain.checks.export import export_rows
 from visiontrain.checks.preflight import Preflight, preflight
@@ -21,11 +19,12 @@ from visiontrain.data.index import index_of
 from visiontrain.data.labels import Finding
 from visiontrain.distributed import Ranks, joined
 from visiontrain.errors import DataError
+from visiontrain.inline import Told, bar, steps
 from visiontrain.training.setup import chosen
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckResult(Told):
     """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why. ``exports`` has a row for each format.
 
     Every rank has the same; ``main`` is the one that tells it.
@@ -37,6 +36,10 @@ class CheckResult:
     settings: dict[str, Any]
     main: bool = True
     exports: Sequence[Row] = ()
+
+    def sentences(self) -> list[str]:
+        """What it all comes to; the rest was told while it was found."""
+        return [summary(self.data, self.preflight, self.not_run, self.exports).strip()]
 
     @property
     def findings(self) -> list[Finding]:
@@ -91,13 +94,13 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
         tell(summary(report, None, not_run, exports))
         return CheckResult(report, None, not_run, config.leaves(), ranks.main, exports)
     train, val = (chosen(settings, index_of(report.scans[split]), report.description) for split in ("train", "val"))
-    with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
+    with bar(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as shown:
         found = preflight(
             settings,
             train,
             val,
             lambda plan: tell(plan_text(plan)),
-            lambda what: bar.set_description(what),
+            lambda what: shown.set_description(what),
             ranks,
         )
     tell(preflight_text(found))
@@ -133,10 +136,5 @@ def unusable(report: DataReport) -> str:
 
 def _examine(config: CheckConfig) -> DataReport:
     description = load_description(config.data, config.download)
-    with tqdm(unit="img", leave=False, disable=None) as bar:
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.n, bar.total = done, total
-            bar.set_description(what)
-
-        return examine(description, config.imgsz, show)
+    with bar(unit="img", leave=False, disable=None) as shown:
+        return examine(description, config.imgsz, steps(shown))
