@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what i
 
 def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()) -> RunResult:
     """Train with settings that are checked already: here, or as a rank on each of several devices of this machine."""
+    _not_in_a_worker()
     before_torch()
     with _holding_nothing(), told_home() as tell:
         devices, max_restarts = ranks_to_start(config)
@@ -91,6 +93,7 @@ def ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
 
 def run_validation(config: ValConfig) -> Evaluation:
     """Score with settings that are checked already."""
+    _not_in_a_worker()
     before_torch()
     from visiontrain.evaluation.validation import validate
 
@@ -132,6 +135,15 @@ def run_export(config: ExportConfig) -> ExportedFile:
     from visiontrain.exporters.export import export as export_model
 
     return export_model(config)
+
+
+def _not_in_a_worker() -> None:
+    """Stop a process that runs the user's script as it is born, because the script defines what its parent sends it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(
+            "visiontrain: a loader process imports this script, for the augmentation that it defines, and would train "
+            'again. Put the call under   if __name__ == "__main__":   or set workers=0.'
+        )
 
 
 @contextmanager
