@@ -36,7 +36,7 @@ def card(sentences: Iterable[str], title: str = "", more: str = "") -> str:
     """Sentences one under the other below a title; ``more`` is HTML that follows."""
     head = f'<div style="font-weight:600">{escape(title)}</div>' if title else ""
     lines = "".join(f"<div>{escape(sentence)}</div>" for sentence in sentences)
-    style = f"border-left:3px solid {GREY};padding:.1em 0 .1em .8em;line-height:1.5;max-width:60em"
+    style = f"border-left:3px solid {GREY};margin:.2em 0 .5em;padding:.1em 0 .1em .8em;line-height:1.5;max-width:60em"
     return f'<div style="{style}">{head}{lines}{more}</div>'
 
 
