@@ -16,10 +16,11 @@ from tools.run_notebook import NOTEBOOK, environment, run
 
 
 def kinds(cell) -> list[str]:
-    """What a cell shows, for example ``text/html``; of a stream its name."""
+    """What a cell shows, for example ``text/html``; of a stream its name. An area whose bar has gone shows nothing."""
     return [
         output.get("name") or next(kind for kind in ("image/jpeg", "text/html", "text/plain") if kind in output["data"])
         for output in cell.outputs
+        if output.get("data", {}).get("text/html") != ""
     ]
 
 
