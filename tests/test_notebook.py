@@ -92,13 +92,14 @@ def kernel(tmp_path_factory, tiny):
     kernel.run(f"""
 import gc, json, os, pathlib, visiontrain
 from visiontrain import models
+from visiontrain.models.detector import Detector
 usual = models._sizes
 models._sizes = lambda family: {{"n": {{"depth": 0.33, "width": 0.0625, "widest": 1024}}}}
 S = dict(data={str(tiny)!r}, device="cpu", workers=2, batch=2, nbs=4, imgsz=64, warmup_epochs=0, plots=False)
 model = visiontrain.YOLO("yolov8n")
 
 def alive():
-    return sum("Detector" in type(o).__name__ for o in gc.get_objects())
+    return sum(issubclass(type(o), Detector) for o in gc.get_objects())
 
 def children():
     return pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split()
