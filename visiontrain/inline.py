@@ -153,6 +153,8 @@ def steps(shown: tqdm) -> Callable[[str, int, int], None]:
     """What moves a bar by (what is done, done, in all)."""
 
     def show(what: str, done: int, total: int) -> None:
+        if shown.disable:
+            return
         shown.total = total
         if shown.desc != f"{what}: ":
             shown.set_description(what, refresh=False)
