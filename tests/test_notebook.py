@@ -165,7 +165,7 @@ multiprocessing.set_start_method("spawn", force=True)
 import visiontrain
 print("the script begins")
 {more}
-settings = dict(batch=4, nbs=8, imgsz=64, workers=1, device="cpu", plots=False)
+settings = dict(batch=4, nbs=8, imgsz=64, workers=1, device="cpu", plots=False, val=False)
 visiontrain.train(model="yolov8n", data=sys.argv[1], epochs=1, **settings, **more)
 """
 
