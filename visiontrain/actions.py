@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from visiontrain.config.schema import (
 )
 from visiontrain.config.sizes import CLASSES, counts_of, is_checkpoint
 from visiontrain.data.index_size import images_kept
-from visiontrain.errors import ConfigError, DataError
+from visiontrain.errors import ConfigError, DataError, VisionTrainError, empty_frames
 from visiontrain.paths import cache_dir
 from visiontrain.place import devices_of, place
 from visiontrain.record.wire import home, told_home
@@ -43,8 +45,9 @@ if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what i
 
 def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()) -> RunResult:
     """Train with settings that are checked already: here, or as a rank on each of several devices of this machine."""
+    _not_in_a_worker()
     before_torch()
-    with told_home() as tell:
+    with _holding_nothing(), told_home() as tell:
         devices, max_restarts = ranks_to_start(config)
         if devices:
             from visiontrain.launch import launch
@@ -90,10 +93,12 @@ def ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
 
 def run_validation(config: ValConfig) -> Evaluation:
     """Score with settings that are checked already."""
+    _not_in_a_worker()
     before_torch()
     from visiontrain.evaluation.validation import validate
 
-    return validate(config)
+    with _holding_nothing():
+        return validate(config)
 
 
 def run_prediction(config: PredictConfig, lines: bool = False) -> Iterator[Results]:
@@ -109,7 +114,8 @@ def run_check(config: CheckConfig) -> CheckResult:
     before_torch()
     from visiontrain.checks.check import run_check as look
 
-    return look(config)
+    with _holding_nothing():
+        return look(config)
 
 
 def run_convert(config: ConvertConfig) -> Conversion | ConvertedWeights:
@@ -131,21 +137,34 @@ def run_export(config: ExportConfig) -> ExportedFile:
     return export_model(config)
 
 
+def _not_in_a_worker() -> None:
+    """Stop a process that runs the user's script as it is born, because the script defines what its parent sends it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(
+            "visiontrain: a loader process imports this script, for the augmentation that it defines, and would train "
+            'again. Put the call under   if __name__ == "__main__":   or set workers=0.'
+        )
+
+
+@contextmanager
+def _holding_nothing() -> Iterator[None]:
+    """Let an error for people go without the model and all that was made of it: a notebook keeps its last error."""
+    try:
+        yield
+    except VisionTrainError as error:
+        empty_frames(error)
+        raise
+
+
 def _convert_data(config: ConvertConfig, out: Path) -> Conversion:
     """A bar appears on a terminal where it takes more than a second."""
-    from tqdm.auto import tqdm
-
     from visiontrain.data.convert import convert as convert_data
     from visiontrain.data.description import load_description
+    from visiontrain.inline import bar, steps
 
-    with tqdm(unit="img", leave=False, delay=1, disable=None) as bar:
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.n, bar.total = done, total
-            bar.set_description(what)
-
+    with bar(unit="img", leave=False, delay=1, disable=None) as shown:
         description = load_description(config.data)
-        return convert_data(description, config.format, out, copy=config.pictures == "copy", on_progress=show)
+        return convert_data(description, config.format, out, copy=config.pictures == "copy", on_progress=steps(shown))
 
 
 def before_torch() -> None:

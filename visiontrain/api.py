@@ -31,6 +31,7 @@ from visiontrain.config.schema import (
     ValConfig,
 )
 from visiontrain.config.signature import takes_settings
+from visiontrain.errors import ConfigError
 from visiontrain.place import in_notebook
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
@@ -58,7 +59,7 @@ class Metrics(dict[str, float]):
         return self[key]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished run: its ``folder``, the ``metrics`` of its best epoch, ``per_class`` scores of it, and how it ended."""
 
@@ -83,11 +84,6 @@ class Run:
         """The checkpoint that ``resume`` goes on from."""
         return self.folder / "weights" / "last.pt"
 
-    @property
-    def report(self) -> Path:
-        """The page about the run, for a browser."""
-        return self.folder / "report.html"
-
     def plot(self) -> list[Path]:
         """Show the curves of the run in a notebook, print their paths elsewhere; returns the paths."""
         figures = [self.folder / name for name in _FIGURES if (self.folder / name).is_file()]
@@ -100,6 +96,35 @@ class Run:
         else:
             print("\n".join(map(str, figures)))
         return figures
+
+    def report(self, height: int = 640) -> Path:
+        """Show report.html in a notebook, which keeps a copy of it, print its path elsewhere; returns the path.
+
+        Args:
+            height: pixels in the notebook.
+
+        Raises:
+            ConfigError: the run has no report.
+        """
+        path = self.folder / "report.html"
+        if not path.is_file():
+            raise ConfigError(f"{path}: there is no report of this run; plot() shows its curves")
+        if in_notebook():
+            from visiontrain.inline import show_page
+
+            show_page(path.read_text(encoding="utf-8"), height)
+        else:
+            print(path)
+        return path
+
+    def __repr__(self) -> str:
+        scores = (f"{key.upper()} {self.metrics[key]:.3f}" for key in ("ap", "ap50") if key in self.metrics)
+        return f"Run({', '.join([self.outcome, *scores])}: {self.folder})"
+
+    def _repr_html_(self) -> str:
+        from visiontrain.record.card import run_card
+
+        return run_card(self.folder, self.outcome, self.metrics, self.per_class)
 
 
 _FIGURES = ("results.png", "pr_curve.png", "confidence_curves.png", "confusion_matrix.png")
@@ -324,8 +349,9 @@ def _results(
     config: PredictConfig, source: Any, stream: bool, loaded: Loaded | None = None
 ) -> list[Results] | Iterator[Results]:
     before_torch()
+    from visiontrain.prediction.results import Found
     from visiontrain.prediction.run import predict as look
 
     if stream:
         return look(config, source, loaded)
-    return [result.forget_image() for result in look(config, source, loaded, listed=True)]
+    return Found(result.forget_image() for result in look(config, source, loaded, listed=True))

@@ -134,7 +134,7 @@ def _train(words: list[str]) -> int:
 def _val(words: list[str]) -> int:
     config = parse_words(ValConfig, words)
     from visiontrain import actions
-    from visiontrain.evaluation.validation import scores_table
+    from visiontrain.evaluation.scores import scores_table
     from visiontrain.record.files import plain
 
     evaluation = actions.run_validation(config)

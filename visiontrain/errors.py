@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+
 
 class VisionTrainError(Exception):
     """Something a person can put right; the message says what, where and how."""
 
     exit_code = 1
     told_by: int | None = None  # the rank that tells it, where several have it
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of pages of frames."""
+        notes = getattr(self, "__notes__", [])
+        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {said_in_python(str(self))}", *notes]
 
 
 class ConfigError(VisionTrainError, ValueError):
@@ -68,3 +76,21 @@ class Interrupted(VisionTrainError):
     """Ctrl-C or SIGTERM; a checkpoint has been written."""
 
     exit_code = 130
+
+
+def said_in_python(text: str) -> str:
+    """The same where the reader sits in Python: ``visiontrain train resume=X`` is ``model.train(resume="X")``."""
+    return re.sub(r"visiontrain train resume=(.+?\.pt)\b", r'model.train(resume="\1")', text)
+
+
+def empty_frames(error: BaseException) -> None:
+    """Clear the variables of the frames that an error came through, and of those behind it: whoever keeps it, as an
+    interactive Python does until the next one, would keep model, optimizer and activations."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            todo += [each.__cause__, each.__context__]

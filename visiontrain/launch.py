@@ -44,7 +44,7 @@ from visiontrain.errors import (
 )
 from visiontrain.record.events import Event, Notice
 from visiontrain.record.run import Recorder
-from visiontrain.record.sinks.console import Console
+from visiontrain.record.sinks.notebook import console
 from visiontrain.record.wire import Came, Ended, Home
 from visiontrain.training.interrupt import INSISTING, SIGNALS
 
@@ -85,7 +85,7 @@ def launch(
         stack.enter_context(_environment(len(devices), home.environment))
         stack.enter_context(_signals(ranks.messages.put))
         stack.enter_context(_quiet())
-        return ranks.run(stack.enter_context(Recorder([Console(), *callbacks])))
+        return ranks.run(stack.enter_context(Recorder([console(), *callbacks])))
 
 
 class Processes:

@@ -7,7 +7,6 @@ import os
 import re
 import resource
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from visiontrain.errors import VisionTrainError
+from visiontrain.errors import VisionTrainError, empty_frames
 
 T = TypeVar("T")
 
@@ -74,7 +73,7 @@ def attempt(work: Callable[[], T]) -> T | NoRoom:
         if not is_out_of_memory(error):
             raise
         said = _in_a_line(error)
-        _empty_frames(error)
+        empty_frames(error)
     return NoRoom(said)
 
 
@@ -231,14 +230,3 @@ def _set_back(device: torch.device) -> bool:
 def _in_a_line(error: BaseException) -> str:
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0][:200]}" if text else type(error).__name__
-
-
-def _empty_frames(error: BaseException) -> None:
-    seen: set[int] = set()
-    todo: list[BaseException | None] = [error]
-    while todo:
-        each = todo.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            traceback.clear_frames(each.__traceback__)
-            todo += [each.__cause__, each.__context__]

@@ -8,6 +8,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
+from visiontrain.place import in_notebook
+
 USUAL = 100  # columns of a page where nothing says how many there are
 READABLE = 110  # columns of a sentence, however wide the terminal
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
@@ -72,7 +74,7 @@ def colours(stream: TextIO) -> bool:
     ``TERM=dumb``: the order of Python's own tracebacks. 0 forces nothing.
     """
     asked = os.environ.get
-    if asked("NO_COLOR"):
+    if asked("NO_COLOR") or in_notebook():  # whose kernel may ask for colours, and whose file would keep the codes
         return False
     if asked("FORCE_COLOR", "0") not in ("", "0") or asked("CLICOLOR_FORCE", "0") not in ("", "0"):
         return True

@@ -12,7 +12,8 @@ import yaml
 from visiontrain.config.build import build
 from visiontrain.config.schema import TrainConfig, ValConfig
 from visiontrain.errors import ConfigError, DataError
-from visiontrain.evaluation.validation import scores_table, validate
+from visiontrain.evaluation.scores import scores_table
+from visiontrain.evaluation.validation import validate
 from visiontrain.models import build_model
 from visiontrain.models.weights import SCHEMA_VERSION
 from visiontrain.record.plots.ink import class_colour

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from visiontrain.checks.data import DataReport, examine
 from visiontrain.checks.export import export_rows
 from visiontrain.checks.preflight import Preflight, preflight
@@ -22,12 +20,13 @@ from visiontrain.data.index import index_of
 from visiontrain.data.labels import Finding
 from visiontrain.distributed import Ranks, joined
 from visiontrain.errors import DataError
+from visiontrain.inline import Told, bar, steps
 from visiontrain.terminal import look_of
 from visiontrain.training.setup import chosen
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckResult(Told):
     """What a check found. ``preflight`` is None where it was not run; ``not_run`` says why. ``exports`` has a row for each format.
 
     Every rank has the same; ``main`` is the one that tells it.
@@ -39,6 +38,10 @@ class CheckResult:
     settings: dict[str, Any]
     main: bool = True
     exports: Sequence[Row] = ()
+
+    def sentences(self) -> list[str]:
+        """What it all comes to; the rest was told while it was found."""
+        return [summary(self.data, self.preflight, self.not_run, self.exports).strip()]
 
     @property
     def findings(self) -> list[Finding]:
@@ -93,10 +96,10 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
         tell(summary(report, None, not_run, exports, shown))
         return CheckResult(report, None, not_run, config.leaves(), ranks.main, exports)
     train, val = (chosen(settings, index_of(report.scans[split]), report.description) for split in ("train", "val"))
-    with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as bar:
+    with bar(bar_format="{desc} {elapsed}", leave=False, disable=None if ranks.main else True) as progress:
 
         def show_plan(plan: Sequence[str]) -> None:
-            bar.clear()
+            progress.clear()
             tell(plan_text(plan, shown))
 
         found = preflight(
@@ -104,7 +107,7 @@ def look(config: CheckConfig, tell: Callable[[str], None], ranks: Ranks) -> Chec
             train,
             val,
             show_plan,
-            lambda what: bar.set_description(what),
+            lambda what: progress.set_description(what),
             ranks,
         )
     tell(preflight_text(found, shown))
@@ -140,10 +143,5 @@ def unusable(report: DataReport) -> str:
 
 def _examine(config: CheckConfig) -> DataReport:
     description = load_description(config.data, config.download)
-    with tqdm(unit="img", leave=False, disable=None) as bar:
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.n, bar.total = done, total
-            bar.set_description(what)
-
-        return examine(description, config.imgsz, show)
+    with bar(unit="img", leave=False, disable=None) as shown:
+        return examine(description, config.imgsz, steps(shown))

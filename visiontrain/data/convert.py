@@ -20,6 +20,7 @@ from visiontrain.data.formats.placed import Placed, write_new
 from visiontrain.data.labels import Finding
 from visiontrain.data.scan import Scan, scan_split, verdicts
 from visiontrain.errors import ConfigError
+from visiontrain.inline import Told
 
 DESCRIPTION, FINDINGS = "data.yaml", "findings.txt"
 _SHOWN = 5
@@ -27,8 +28,8 @@ _SHOWN = 5
 Progress = Callable[[str, int, int], None]  # (what is done, pictures done, pictures in all)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+@dataclass(frozen=True, slots=True, repr=False)
+class Conversion(Told):
     """A finished conversion: ``description`` is what ``data=`` takes, ``counts`` pictures and boxes by split.
 
     ``lost`` are sentences about what the new format has no place for, ``findings`` what was wrong in the old files.

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from tqdm.auto import tqdm
-
 from visiontrain.data.sources import LOOPBACK, Source, Sources, untrusted
 from visiontrain.data.unpack import BadArchive, space_for, unpack
 from visiontrain.errors import DataError
+from visiontrain.inline import bar
 from visiontrain.paths import cache_dir
 
 MOST_BYTES = 64 * 2**30  # of an archive whose description does not tell its size
@@ -262,13 +261,13 @@ class _Part:
         self._mind(total, start)
         self._note(answer.headers)
         limit = self.source.bytes or total or self.most
-        with self.file.open("ab" if start else "wb") as file, _bar(self.source.name, start, total) as bar:
+        with self.file.open("ab" if start else "wb") as file, _bar(self.source.name, start, total) as shown:
             while chunk := answer.read(_CHUNK):
                 start += len(chunk)
                 if start > limit:
                     raise DataError(f"{self.source.url}: more than {limit} bytes come, and that is all it should have")
                 file.write(chunk)
-                bar.update(len(chunk))
+                shown.update(len(chunk))
         return start == total if total else True
 
     def _mind(self, total: int, start: int) -> None:
@@ -332,7 +331,7 @@ _OPENER = urllib.request.build_opener(_Redirect)
 
 
 def _bar(name: str, start: int, total: int) -> Any:
-    return tqdm(
+    return bar(
         desc=name, initial=start, total=total or None, unit="B", unit_scale=True, unit_divisor=1024, disable=None
     )
 

@@ -6,10 +6,11 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import warnings
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -50,6 +51,8 @@ class Loader:
         keep_samples: bool = False,
         start_method: str | None = None,
     ) -> None:
+        # An augmentation in a form that no text stands for may be defined there.
+        self._needs_script = isinstance(dataset, TrainSet) and dataset.augment.albumentations.live is not None
         self._keys = _Keys(workers, near=isinstance(dataset, TrainSet) and dataset.draws_near)
         with _as_many_as_asked():
             self._loader: DataLoader | None = DataLoader(
@@ -73,7 +76,7 @@ class Loader:
         if self._loader is None:
             raise VisionTrainError("this loader is closed; make another")
         self._keys.lists = keys
-        with _as_many_as_asked():
+        with _as_many_as_asked(), nullcontext() if self._needs_script else _script_not_run_again():
             tasks = iter(self._loader)
         yield from _checked(tasks)
 
@@ -248,6 +251,21 @@ def _as_many_as_asked() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _script_not_run_again() -> Iterator[None]:
+    """A worker that is not forked imports the user's script before it begins; without a main guard that would train again.
+
+    It is told that there is no script: all it needs is in this package.
+    """
+    script = sys.modules["__main__"]
+    before = {name: getattr(script, name, None) for name in ("__spec__", "__file__")}
+    try:
+        vars(script).update(dict.fromkeys(before))
+        yield
+    finally:
+        vars(script).update(before)
+
+
 def _as_is(batches: list[Batch | _Failure]) -> list[Batch | _Failure]:
     return batches
 
@@ -261,14 +279,20 @@ def _checked(tasks: Iterator[list[Batch | _Failure]]) -> Iterator[Batch]:
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
-            raise VisionTrainError(
-                f"{error} A worker that was killed usually ran out of memory: lower workers or batch, "
-                "or give the container more shared memory."
-            ) from error
+            raise VisionTrainError(f"{str(error).rstrip('. ')}. {_why_dead(error)}") from error
         for batch in batches:
             if isinstance(batch, _Failure):
                 raise batch.error
             yield batch
+
+
+def _why_dead(error: RuntimeError) -> str:
+    if "signal" in f"{error}{error.__cause__}":
+        return (
+            "A worker that was killed usually ran out of memory: lower workers or batch, or give the container more "
+            "shared memory."
+        )
+    return "What it said stands above."
 
 
 def _quiet_worker(worker: int) -> None:

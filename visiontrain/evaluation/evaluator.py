@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -20,8 +19,9 @@ from visiontrain.data.bad import refuse_many
 from visiontrain.data.index import Index
 from visiontrain.distributed import ALONE, Ranks
 from visiontrain.errors import ConfigError, DataError, OutOfMemory
-from visiontrain.evaluation.curves import Confidence, Errors, confusion, judged, most_errors, over_confidence
+from visiontrain.evaluation.curves import Confidence, confusion, judged, most_errors, over_confidence
 from visiontrain.evaluation.objects import Objects
+from visiontrain.evaluation.scores import Evaluation
 from visiontrain.evaluation.scoring import AREAS, Precision, score
 from visiontrain.memory import NoRoom, attempt, halved, release
 from visiontrain.prediction.postprocess import choose, in_original_pixels
@@ -42,49 +42,6 @@ class Labels(Protocol):
     def ignored(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Boxes and classes in image ``i`` that are not scored, as the two above."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """How well a split was detected.
-
-    ``metrics`` holds plain finite numbers: ap, ap50, ap75 (COCO's, 100 detections), ap_max_det, precision and recall (at
-    ``confidence``, where the mean F1 is best), and ap_small, ap_medium, ap_large where there are objects of that
-    size. In a split without any label the first six are 0.0 and a notice says so. ``per_class`` maps each class name to precision,
-    recall, ap, ap50 (None without labels; such classes are in no mean), instances and images.
-    ``found`` are all detections in original pixels, ``worst`` the images with the most errors at confidence 0.25,
-    ``seconds`` the time of each stage, ``folder`` where curves, pictures and scores.json were written.
-    """
-
-    metrics: dict[str, float]
-    per_class: dict[str, dict[str, float | int | None]]
-    curves: Curves
-    found: Objects
-    images: int
-    targets: int
-    confidence: float
-    capped_candidates: int
-    non_finite: int
-    seconds: dict[str, float]
-    worst: tuple[Errors, ...] = ()
-    notices: tuple[str, ...] = ()
-    folder: Path | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for one line of JSON; null where there was nothing to measure."""
-        sizes = {f"ap_{area}": self.metrics.get(f"ap_{area}") for area in list(AREAS)[1:]}
-        return {
-            **self.metrics,
-            **sizes,
-            "confidence": self.confidence,
-            "images": self.images,
-            "targets": self.targets,
-            "per_class": self.per_class,
-            "capped_candidates": self.capped_candidates,
-            "non_finite": self.non_finite,
-            "seconds": self.seconds,
-            "notices": list(self.notices),
-        }
 
 
 def evaluate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +23,16 @@ from visiontrain.data.shared import read_for_all
 from visiontrain.distributed import Ranks, choose_device, joined
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.evaluation.coco_json import ids_of, read_detections, write_detections
-from visiontrain.evaluation.evaluator import Evaluation, evaluate, score_detections
+from visiontrain.evaluation.evaluator import evaluate, score_detections
 from visiontrain.evaluation.pictures import labels_and_predictions
-from visiontrain.evaluation.scoring import AREAS
+from visiontrain.evaluation.scores import Evaluation
 from visiontrain.models.exported import device_for
 from visiontrain.models.weights import licence_sentence, load_network
 from visiontrain.record.events import EvaluationProgress, EvaluationStarted, Notice
 from visiontrain.record.files import run_folder, write_json
 from visiontrain.record.run import Recorder, Sink
-from visiontrain.record.sinks.console import Console
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
-from visiontrain.terminal import PLAIN, Look
+from visiontrain.record.sinks.notebook import console
 
 
 def validate(config: ValConfig) -> Evaluation:
@@ -108,7 +107,7 @@ def _folder(config: ValConfig, found: dict[str, Any]) -> Path:
 
 def _recorder(config: ValConfig, folder: Path, main: bool) -> Recorder:
     drawings: list[Sink] = [PlotsSink(folder), PicturesSink(folder)] if config.plots else []
-    return Recorder([Console(), *drawings] if main else [])
+    return Recorder([console(), *drawings] if main else [])
 
 
 def _tell(record: Recorder, index: Index, sentences: Sequence[str]) -> None:
@@ -174,40 +173,3 @@ def _check_names(file: Path, names: Sequence[str], known: Sequence[str]) -> None
         f"{file}: class {first} is {names[first]!r} and the checkpoint's is {known[first]!r}; "
         "give a description with the classes in the checkpoint's order"
     )
-
-
-def scores_table(evaluation: Evaluation, look: Look = PLAIN) -> str:
-    """The scores as text: all classes together, then each; a dash where a class has no labels."""
-    metrics, per_class = evaluation.metrics, evaluation.per_class
-    width = max(3, *map(len, per_class))
-    lines = [look.paint(f"{'class':<{width}}  images  objects  precision  recall    AP50      AP", "bold")]
-    lines.append(_row("all", width, {**metrics, "images": evaluation.images, "instances": evaluation.targets}))
-    lines += [_row(name, width, scores) for name, scores in per_class.items()]
-    sizes = {area: metrics[f"ap_{area}"] for area in list(AREAS)[1:] if f"ap_{area}" in metrics}
-    if sizes:
-        told = ", ".join(f"{area} {ap:.4f}" for area, ap in sizes.items())
-        lines += look.fold(
-            f"AP by size of the object: {told} (COCO's limits, 32 x 32 and 96 x 96 pixels of the picture)."
-        )
-    lines += look.fold(
-        f"AP counts COCO's 100 detections per image; with all of max_det it is {metrics['ap_max_det']:.4f}. "
-        f"Precision and recall at confidence {evaluation.confidence:.3f}, where F1 is best."
-    )
-    lines += look.fold(_speed(evaluation))
-    if evaluation.folder:
-        lines.append(f"Saved in {evaluation.folder}")
-    return "\n".join(lines)
-
-
-def _speed(evaluation: Evaluation) -> str:
-    """What each stage took for a picture, in the order of the work."""
-    each = {stage: seconds / max(evaluation.images, 1) * 1e3 for stage, seconds in evaluation.seconds.items()}
-    return "A picture took, in ms: " + ", ".join(f"{stage} {ms:.1f}" for stage, ms in each.items() if ms) + "."
-
-
-def _row(name: str, width: int, scores: Mapping[str, float | int | None]) -> str:
-    cells = [f"{name:<{width}}  {scores['images']:>6}  {scores['instances']:>7}"]
-    for key, room in (("precision", 9), ("recall", 6), ("ap50", 6), ("ap", 6)):
-        value = scores[key]
-        cells.append("-".rjust(room) if value is None else f"{value:>{room}.4f}")
-    return "  ".join(cells)

@@ -24,6 +24,7 @@ from visiontrain.errors import ConfigError, DataError, ExportError
 from visiontrain.exporters import EXPORTERS
 from visiontrain.exporters.check import BOX_TOLERANCE, SCORE_TOLERANCE, Parity, compare
 from visiontrain.exporters.layout import Layout
+from visiontrain.inline import Told
 from visiontrain.models.detector import Detector
 from visiontrain.models.exported import load_exported
 from visiontrain.models.exported.metadata import Metadata
@@ -34,8 +35,8 @@ SETTINGS = ("data", "imgsz", "classes", "single_cls")  # of the training, that v
 _OF_A_FOLDER = {".xml", ".bin", ".yaml"}
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedFile:
+@dataclass(frozen=True, slots=True, repr=False)
+class ExportedFile(Told):
     """A finished export: the file or folder, how it compares with the checkpoint, and what is told of it. It stands for its path."""
 
     file: Path

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from visiontrain.config.sizes import CHECKPOINTS
 from visiontrain.errors import ConfigError
+from visiontrain.inline import Told
 from visiontrain.models.archive import write_archive
 from visiontrain.models.safetensors import write_safetensors
 from visiontrain.models.weights import licence_sentence, model_of, read_checkpoint
@@ -17,8 +18,8 @@ from visiontrain.record.files import plain, write_atomic
 KEPT = ("schema_version", "model", "settings", "given", "data_fingerprint", "versions", "metrics", "epoch")
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedWeights:
+@dataclass(frozen=True, slots=True, repr=False)
+class ConvertedWeights(Told):
     """A finished conversion: the new file, and what was read and told of it."""
 
     file: Path

@@ -8,14 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import cv2
 import numpy as np
 import torch
 from torch import Tensor
 
-from visiontrain.errors import ConfigError, DataError
+from visiontrain import inline
+from visiontrain.errors import ConfigError, DataError, VisionTrainError
 from visiontrain.prediction.showing import show_picture
 from visiontrain.prediction.sources import Frame
 from visiontrain.record.plots.ink import write_picture
@@ -85,6 +86,11 @@ class Boxes:
     def _size(self) -> Any:
         size = (self.orig_shape[1], self.orig_shape[0]) * 2
         return np.array(size, np.float32) if isinstance(self.data, np.ndarray) else self.data.new_tensor(size)
+
+    def scaled(self, share: float, shape: tuple[int, int]) -> Boxes:
+        """Those of the picture made smaller to (height, width)."""
+        boxes = self.numpy()
+        return Boxes(np.concatenate((boxes.xyxy * share, boxes.data[:, 4:]), 1), shape)
 
     def to(self, device: torch.device | str) -> Boxes:
         """On a device, as a tensor."""
@@ -222,6 +228,19 @@ class Results:
         how: dict[str, Any] = {"line": line_width, "labels": labels, "confidences": conf}
         return draw_boxes(self.image, boxes.xyxy, boxes.cls.astype(int), boxes.conf, names, **how)
 
+    def preview(self, side: int) -> bytes:
+        """The picture with its boxes as a JPEG of at most so many pixels; lines and letters as they are in a large one."""
+        share = min(side / max(self.orig_shape), 1)
+        image = cv2.resize(self.image, None, fx=share, fy=share, interpolation=cv2.INTER_AREA)
+        small = Results(Frame(image, self.path, None), self.names, self.boxes.scaled(share, image.shape[:2]), {})
+        return cv2.imencode(".jpg", small.plot(), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+
+    def _repr_jpeg_(self) -> bytes | None:
+        try:
+            return self.preview(LARGE)
+        except VisionTrainError:  # the picture is gone; the text beside it says what was found
+            return None
+
     def show(self) -> None:
         """Show the picture with its boxes: in the notebook, else in the system's viewer.
 
@@ -283,6 +302,38 @@ class Results:
             write_picture(path, np.ascontiguousarray(piece))
             written.append(path)
         return written
+
+
+class Found(list[Results]):
+    """The results of a prediction, in the order of the source; a notebook shows a sheet of the first pictures."""
+
+    @overload
+    def __getitem__(self, chosen: SupportsIndex) -> Results: ...
+    @overload
+    def __getitem__(self, chosen: slice) -> Found: ...
+    def __getitem__(self, chosen: Any) -> Any:
+        """One of them, or a slice, whose pictures a notebook shows likewise."""
+        return Found(super().__getitem__(chosen)) if isinstance(chosen, slice) else super().__getitem__(chosen)
+
+    def __repr__(self) -> str:
+        more = [f"... and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        return "[" + ",\n ".join([*map(repr, self[:SHOWN]), *more]) + "]"
+
+    def _repr_html_(self) -> str:
+        note = f"{SHOWN} of {len(self)} pictures; a slice such as [{SHOWN}:{2 * SHOWN}] shows others"
+        return inline.gallery([_tile(each) for each in self[:SHOWN]], note if len(self) > SHOWN else "")
+
+
+SHOWN = 12  # pictures in a notebook
+SMALL, LARGE = 240, 720  # pixels, the longer side of one among others and of one alone
+
+
+def _tile(result: Results) -> tuple[bytes, str]:
+    name = Path(result.path).name
+    try:
+        return result.preview(SMALL), f"{name}: {result.verbose()}"
+    except VisionTrainError as error:
+        return b"", str(error)
 
 
 def safe_name(name: str, number: int) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
+from visiontrain.inline import bar
 from visiontrain.prediction.results import Results
 from visiontrain.prediction.sources import Item
 from visiontrain.terminal import look_of, say
@@ -39,7 +40,7 @@ class Teller:
         delay = 0 if lines else 1
         self._bar: Any = None
         if not self._lines:
-            self._bar = tqdm(total=self._total or None, unit=" img", leave=False, delay=delay, disable=None)
+            self._bar = bar(total=self._total or None, unit=" img", leave=False, delay=delay, disable=None)
         self.silent = not lines
         self._told = time.monotonic()
 

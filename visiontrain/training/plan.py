@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from visiontrain.errors import ConfigError
+from visiontrain.inline import Told
 from visiontrain.training.footprint import Footprint, choose_reduction, reduction_sentence
 from visiontrain.training.normalisation import BATCH_NORM, Normalisation
 
@@ -105,8 +106,8 @@ def _alike(most: int, size: int, full: int, dealt: int, warmup_images: float) ->
     return low
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Told):
     """What a run will do, known before its first window. ``images`` is 0 where it is not known.
 
     ``batch`` counts images over all ``ranks``; ``images_per_update`` is ``batch * accumulate``;

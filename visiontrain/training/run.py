@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from visiontrain.batch import Batch
 from visiontrain.config.files import to_yaml
@@ -26,6 +26,7 @@ from visiontrain.distributed import ALONE, Ranks, joined
 from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.evaluation.evaluator import Evaluation, evaluate
 from visiontrain.evaluation.pictures import labels_and_predictions
+from visiontrain.inline import bar
 from visiontrain.losses import LOSSES
 from visiontrain.memory import Phases
 from visiontrain.models.detector import Detector
@@ -228,8 +229,8 @@ def _bar(open_bars: ExitStack, what: str, unit: str) -> Callable[[int, int], Non
 
     def show(done: int, total: int) -> None:
         if not bars:
-            bar = tqdm(desc=what, unit=unit, total=total, leave=False, delay=1, disable=None)
-            bars.append(open_bars.enter_context(bar))
+            shown = bar(desc=what, unit=unit, total=total, leave=False, delay=1, disable=None)
+            bars.append(open_bars.enter_context(shown))
         bars[0].update(done - bars[0].n)
         if done == total:
             bars.pop().close()

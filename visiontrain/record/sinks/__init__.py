@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from visiontrain.record.events import Event
-from visiontrain.record.sinks.console import Console
 from visiontrain.record.sinks.csv import MetricsCsv, ValidationsCsv
 from visiontrain.record.sinks.curves_json import CurvesJson
 from visiontrain.record.sinks.drawings import PicturesSink, PlotsSink
 from visiontrain.record.sinks.jsonl import UpdatesJsonl
+from visiontrain.record.sinks.notebook import console
 from visiontrain.record.sinks.report import Report
 from visiontrain.record.sinks.run_json import RunJson
 from visiontrain.record.wire import home
@@ -24,5 +24,5 @@ SINKS: dict[str, Callable[[Path], Callable[[Event], None]]] = {
     "pictures": PicturesSink,
     "plots": PlotsSink,
     "report": Report,  # of what the others wrote
-    "console": lambda folder: home() or Console(),
+    "console": lambda folder: home() or console(),
 }

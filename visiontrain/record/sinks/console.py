@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from visiontrain.place import in_notebook
 from visiontrain.record.events import (
     Curves,
     EpochEnded,
@@ -74,6 +73,14 @@ class Console:
         """A sentence, broken between words where the terminal ends."""
         self._print("\n".join(look_of(self._stream).fold(sentence)))
 
+    def _say_plan(self, plan: Sequence[str]) -> None:
+        for sentence in plan:
+            self._say(sentence)
+
+    def _add_row(self, table: Table, event: EpochEnded, left: float) -> None:
+        for line in table.lines(event, left):
+            self._print(line)
+
     def _print(self, text: str) -> None:
         if self._bar is not None:
             self._bar.clear()
@@ -83,8 +90,7 @@ class Console:
             self._bar.refresh()
 
     def _start(self, event: RunStarted) -> None:
-        for sentence in event.plan:
-            self._say(sentence)
+        self._say_plan(event.plan)
         self._folder = str(event.folder)
         self._began, self._first_epoch = self._now(), event.resumed_epoch
         self._table = Table(event.part_names, event.epochs, _width(self._stream), look_of(self._stream).colours)
@@ -104,7 +110,7 @@ class Console:
             # Set, not added: a window that ran twice (overflow) has told of its images twice.
             self._bar.n = self._epoch.images
             self._bar.set_postfix_str(self._epoch.parts(event.memory, _width(self._stream)))
-        elif not _live(self._stream) and self._now() - self._epoch.told >= PLAIN_EVERY:
+        elif not self._stream.isatty() and self._now() - self._epoch.told >= PLAIN_EVERY:
             self._epoch.told = self._now()
             self._print(self._epoch.line(event.memory, self._now()))
 
@@ -126,8 +132,7 @@ class Console:
             return
         done = event.epoch - self._first_epoch
         left = (self._now() - self._began) / max(done, 1) * (self._table.epochs - event.epoch)
-        for line in self._table.lines(event, left):
-            self._print(line)
+        self._add_row(self._table, event, left)
 
     def _validated(self, event: Validated) -> None:
         self.close()
@@ -158,12 +163,18 @@ class Console:
         self._say(said + (where if self._folder else ""))
 
     def _open(self, label: str, images: int, done: int) -> None:
-        if not _live(self._stream):
+        if not self._stream.isatty():
             return
-        make = _notebook_bar() if in_notebook() else tqdm
-        options = {"total": images, "initial": done, "desc": label, "unit": " img", "leave": False, "mininterval": 0.2}
+        options: dict[str, Any] = {
+            "total": images,
+            "initial": done,
+            "desc": label,
+            "unit": " img",
+            "leave": False,
+            "mininterval": 0.2,
+        }
         options["bar_format"] = BAR if _width(self._stream) >= NARROW_BELOW else NARROW
-        self._bar = make(file=self._stream, dynamic_ncols=True, **options)
+        self._bar = tqdm(file=self._stream, dynamic_ncols=True, **options)
 
 
 class Progress:
@@ -207,19 +218,8 @@ class Progress:
         return f"{start}, {self.losses()}, {gigabytes(memory)}, {left} left"
 
 
-def _live(stream: TextIO) -> bool:
-    """Whether a bar can move here: a terminal or a notebook."""
-    return stream.isatty() or (stream is sys.stdout and in_notebook())
-
-
 def _width(stream: TextIO) -> int:
     return look_of(stream).columns or OF_A_LOG
-
-
-def _notebook_bar() -> Any:
-    from tqdm.auto import tqdm as notebook_tqdm  # widgets where they are installed, else text
-
-    return notebook_tqdm
 
 
 _HANDLERS: dict[type, Callable[[Console, Any], None]] = {

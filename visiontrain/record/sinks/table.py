@@ -29,6 +29,15 @@ class Table:
         self.epochs, self._look, self._lines = epochs, Look(colours), 0
         self._columns = _fitting(_columns(part_names, epochs), width - 2)
 
+    @property
+    def titles(self) -> list[str]:
+        """Of the columns there is room for."""
+        return [column.title for column in self._columns]
+
+    def cells(self, event: EpochEnded, left: float) -> list[str]:
+        """The row of one epoch, a text under each title."""
+        return [column.text(event, left) for column in self._columns]
+
     def lines(self, event: EpochEnded, left: float) -> list[str]:
         """The line of one epoch, with the header above it where it is time. ``left``: seconds to the end of the run."""
         row = "  ".join(column.text(event, left).rjust(column.width) for column in self._columns)
