@@ -21,16 +21,12 @@ HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # where ``wandb login`` log
 PRIVATE = {
     "console": "off",
     "disable_git": True,
-    "disable_code": True,
     "save_code": False,
-    "x_disable_meta": True,
     "x_disable_stats": True,
     "x_disable_machine_info": True,
     "x_save_requirements": False,
 }
-FLUSHED = {
-    "x_transaction_log_flush_interval": 1.0
-}  # seconds: what kill -9 may lose; W&B before 0.31 has no such setting
+FLUSHED = {"x_transaction_log_flush_interval": 1.0}  # seconds: what kill -9 may lose
 
 
 class WeightsAndBiases:
@@ -84,9 +80,7 @@ class WeightsAndBiases:
             self._run.finish(exit_code=self._exit_code)
 
     def _start(self, event: RunStarted) -> None:
-        kind: Any = self._wandb.Settings
-        flushed = {key: value for key, value in FLUSHED.items() if key in kind.model_fields}
-        settings = kind(**PRIVATE, **flushed, quiet=True, silent=not online())
+        settings = self._wandb.Settings(**PRIVATE, **FLUSHED, quiet=True, silent=not online())
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", "visiontrain"),
             name=os.environ.get("WANDB_NAME", self._folder.name),
