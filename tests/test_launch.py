@@ -133,7 +133,7 @@ def test_a_lost_rank_starts_again_and_the_run_ends_as_that_of_guests_who_lost_no
     assert "2 ranks on 1 host" in printed and printed.count("Finished") == 1  # rank 0 has the console
     assert sorted(p.name for p in tmp_path.iterdir()) == [ODD, "whole"]
     for folder in tmp_path.iterdir():
-        files = {"args.yaml", "metrics.csv", "run.json", "updates.jsonl", "weights"}
+        files = {"args.yaml", "curves.json", "metrics.csv", "report.html", "run.json", "updates.jsonl", "weights"}
         assert {p.name for p in folder.iterdir()} == files
         rows = [json.loads(line) for line in (folder / "updates.jsonl").open()]
         assert [row["images_seen"] for row in rows] == [4, 8, 12, 13]

@@ -114,6 +114,8 @@ def test_a_run_leaves_what_it_promises(settings):
         "weights/last.pt",
         "weights/best.pt",
         "results.png",
+        "curves.json",
+        "report.html",
     } <= names
     assert any(name.startswith("train_batch0") for name in names)
     assert any(name.startswith("val_labels") for name in names)
