@@ -14,13 +14,13 @@ from pathlib import Path
 
 SHELL = ("", "sh", "bash", "console")
 SHOWN = ("text", "yaml", "json", "ini")  # what a command prints, and what a file holds
-PROGRAMS = ("visiontrain", "python", "python3", "pytest", "pip", "torchrun", "srun", "sudo", "mkdocs", "git", "ruff")
+PROGRAMS = ("visiontrain", "python", "python3", "pytest", "pip", "torchrun", "srun", "sudo", "mkdocs", "git", "ruff", "mypy")
 _MARK = r"(?:<!-- *(?P<mark>[a-z ]+): *(?P<reason>.*?) *-->[ ]?\n*)?"
 _BLOCK = re.compile(
     _MARK + r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
 )
 _SPAN = re.compile(_MARK + r"(?<!`)`(?P<text>[^`]+)`(?!`)", re.DOTALL)
-_COMMAND = re.compile(rf"([A-Z_]+=\S+ )*(\.venv/bin/)?({'|'.join(PROGRAMS)})( |$)")
+_COMMAND = re.compile(rf"([A-Z_]+=\S+ )*(\.venv/bin/)?({'|'.join(PROGRAMS)}) \S")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 from visiontrain.config.help import VERBS
@@ -28,9 +27,10 @@ def _verb(verb: str) -> Iterator[str]:
     settings, what, _ = VERBS[verb]
     assert settings is not None
     yield f"## {verb}\n\n{what[0].upper()}{what[1:]}.\n"
-    for title, leaves in groupby(leaves_of(settings).values(), key=lambda leaf: leaf.title):
+    leaves = leaves_of(settings).values()
+    for title in dict.fromkeys(leaf.title for leaf in leaves):
         yield f"### {title or 'Settings'} of {verb}\n\n| name | default | takes | meaning |\n|---|---|---|---|"
-        yield from map(_row, leaves)
+        yield from (_row(leaf) for leaf in leaves if leaf.title == title)
         yield ""
 
 
