@@ -14,7 +14,20 @@ from pathlib import Path
 
 SHELL = ("", "sh", "bash", "console")
 SHOWN = ("text", "yaml", "json", "ini")  # what a command prints, and what a file holds
-PROGRAMS = ("visiontrain", "python", "python3", "pytest", "pip", "torchrun", "srun", "sudo", "mkdocs", "git", "ruff", "mypy")
+PROGRAMS = (
+    "visiontrain",
+    "python",
+    "python3",
+    "pytest",
+    "pip",
+    "torchrun",
+    "srun",
+    "sudo",
+    "mkdocs",
+    "git",
+    "ruff",
+    "mypy",
+)
 _MARK = r"(?:<!-- *(?P<mark>[a-z ]+): *(?P<reason>.*?) *-->[ ]?\n*)?"
 _BLOCK = re.compile(
     _MARK + r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL

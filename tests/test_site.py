@@ -44,7 +44,12 @@ def test_nothing_is_fetched_from_elsewhere(site):
 
 def test_the_python_page_has_signatures_and_docstrings(site):
     text = re.sub(r"<[^>]+>", "", (site / "python.html").read_text("utf-8"))
-    for said in ("Find objects in pictures and videos.", "One window ended", "one term for each weight", "names all settings"):
+    for said in (
+        "Find objects in pictures and videos.",
+        "One window ended",
+        "one term for each weight",
+        "names all settings",
+    ):
         assert said in text
 
 

@@ -29,14 +29,15 @@ def _verb(verb: str) -> Iterator[str]:
     yield f"## {verb}\n\n{what[0].upper()}{what[1:]}.\n"
     leaves = leaves_of(settings).values()
     for title in dict.fromkeys(leaf.title for leaf in leaves):
-        yield f"### {title or 'Settings'} of {verb}\n\n| name | default | takes | meaning |\n|---|---|---|---|"
+        yield f"### {title or 'Settings'} of {verb}\n\n| name | default | what it does, and what it takes |\n|---|---|---|"
         yield from (_row(leaf) for leaf in leaves if leaf.title == title)
         yield ""
 
 
 def _row(leaf: Leaf) -> str:
-    default = str(leaf.default).lower() if leaf.kind is bool and leaf.default is not None else show(leaf, leaf.default)
-    cells = [f"`{leaf.name}`", f"`{default}`" if default else "", takes(leaf).removeprefix(", "), leaf.help]
+    default = str(leaf.default).lower() if isinstance(leaf.default, bool) else show(leaf, leaf.default)
+    meaning = f"{leaf.help}<br>*{takes(leaf).removeprefix(', ')}*"
+    cells = [f"`{leaf.name}`", f"`{default}`" if default else "", meaning]
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
