@@ -25,6 +25,9 @@ PROGRAMS = (
     "sudo",
     "mkdocs",
     "git",
+    "tensorboard",
+    "wandb",
+    "mlflow",
     "ruff",
     "mypy",
 )

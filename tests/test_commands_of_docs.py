@@ -144,7 +144,7 @@ def test_what_to_type(piece, request, capsys):
     for command in piece.commands:
         what = do(command, piece, request)
         done[what] += 1
-        if piece.language == "console":
+        if piece.language == "console" and not piece.mark:
             expected = piece.text.split(f"$ {command}\n", 1)[1].split("\n$ ")[0].splitlines()
             assert capsys.readouterr().out.splitlines()[: len(expected)] == expected
 
@@ -154,6 +154,8 @@ def do(command: str, piece: Piece, request) -> str:
     if piece.mark == "not run":
         return piece.mark
     words = inside(words_of(command))
+    if words[:3] == ["python", "-m", "visiontrain"]:
+        words = ["visiontrain", *words[3:]]
     if words[0] == "pytest":
         look_up(words[1:])
         return "test of this suite"
@@ -226,11 +228,12 @@ def less(word: str) -> str:
 
 def read_words(words: list[str]) -> str:
     """Read a visiontrain command with what reads it; returns what was done where there is nothing to run."""
+    if words[:1] in ([], ["VERB"]):
+        return "form"
     verb, *rest = words
     assert verb in VERBS, f"there is no verb {verb!r}"
     settings = VERBS[verb][0]
-    if settings is None:
-        assert all(word in VERBS for word in rest)
+    if settings is None or {"--help", "-h"} & set(rest):
         return ""
     if not rest:
         return "named"
@@ -285,7 +288,8 @@ def test_each_python_block_runs_and_prints_what_stands_under_it(page, place, reg
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             exec(compile(smaller_python(block.text), str(block), "exec"), namespace)
-        if after is not None and after.language == "text":
+        below = after is not None and after.line - block.line - block.text.count("\n") <= 2
+        if below and after.language == "text":
             assert said.getvalue().endswith(after.text)
 
 
