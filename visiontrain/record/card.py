@@ -44,7 +44,7 @@ def _address(file: Path) -> str:
 
 
 def _chart(title: str, values: Sequence[float]) -> str:
-    """A line over the epochs, with its lowest and highest value; nothing where there are not two."""
+    """A line over the epochs, with its first and last value; nothing where there are not two."""
     known = [(i, value) for i, value in enumerate(values) if math.isfinite(value)]
     if len(known) < 2:
         return ""
@@ -53,7 +53,7 @@ def _chart(title: str, values: Sequence[float]) -> str:
     line = " ".join(f"{i * across:.1f},{HIGH - (value - low) * up:.1f}" for i, value in known)
     return (
         f'<figure style="margin:.4em 0"><figcaption style="font-size:.85em">{title}'
-        f' <span style="opacity:.7">{low:.3g} to {high:.3g}</span></figcaption>'
+        f' <span style="opacity:.7">{known[0][1]:.3f} to {known[-1][1]:.3f}</span></figcaption>'
         f'<svg width="{WIDE}" height="{HIGH}" viewBox="0 -2 {WIDE} {HIGH + 4}" role="img" aria-label="{title} over epochs">'
         f'<path d="M0 0V{HIGH}H{WIDE}" fill="none" stroke="{GREY}"/>'
         f'<polyline points="{line}" fill="none" stroke="{BLUE}" stroke-width="2"/></svg></figure>'

@@ -250,7 +250,8 @@ def notices(setup: Setup, state: TrainState) -> Iterator[Notice]:
         path = setup.folder / "data_findings.txt"
         write_text(path, "\n".join(map(str, findings)) + "\n")
         first = "; ".join(map(str, findings[:3]))
-        yield Notice(f"{len(findings)} findings in the data, all in {path}; the first: {first}", "warning")
+        count = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+        yield Notice(f"{count} in the data, all in {path}; the first: {first}", "warning")
     yield from map(Notice, how_to_look(setup.config.output.loggers, setup.folder))
     for reason in dict.fromkeys(index.not_kept for index in (setup.train, setup.val) if index.not_kept):
         yield Notice(why_not_kept(reason), "warning")
