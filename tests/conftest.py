@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,20 @@ def short_run(tiny, tmp_path) -> dict:
         "data": str(tiny), "project": str(tmp_path / "runs"), "device": "cpu", "workers": 0, "epochs": 1, "batch": 2,
         "nbs": 4, "imgsz": 64, "warmup_epochs": 0, "close_mosaic": 0, "plots": False, "val": False,
     }  # fmt: skip
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of files on this machine that can fail in several ways, and is asked again at once."""
+    from serving import Server
+
+    from visiontrain import fetching
+
+    monkeypatch.setattr(fetching, "PAUSE", 0)
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
