@@ -155,7 +155,7 @@ def parameter_groups(
 def _role(name: str, parameter: nn.Parameter, matrices: set[int]) -> str:
     if name.endswith("bias"):
         return "biases"
-    if parameter.ndim == 1:
+    if parameter.ndim == 1 or name.endswith("layer_scale"):
         return "norms"
     return muon.ROLE if id(parameter) in matrices else "weights"
 
