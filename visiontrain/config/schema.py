@@ -68,6 +68,11 @@ class TrainConfig(Checked):
     """Settings of one training run. ``given`` are the names that the user gave: no setting, and no part of equality."""
 
     model: str = setting("yolov8n", "a family and size, trained from scratch, or a checkpoint to start from")
+    backbone_weights: str = setting(
+        "none",
+        "imagenet: the backbone of a resnet or convnext begins with torchvision's weights, fetched into the user's cache",
+        choices=("none", "imagenet"),
+    )
     data: str = setting("", "dataset description: a path, or a name in datasets/ (shapes needs no download)")
     download: bool = setting(
         False, "fetch data and published weights that are not there, into the user's cache; where from is said"
