@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,12 +52,36 @@ def narrow(monkeypatch):
     from visiontrain import models
 
     size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
-    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}}
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {**size, **own[family]}})
+    neck = {"neck": (16, 16, 32), "repeats": 1}
+    own = {
+        "yolov8": size,
+        "yolo11": {**size, "c3k": False},
+        "yolo26": {**size, "c3k": False},
+        "resnet": neck,
+        "convnext": neck,
+    }
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": own[family]})
+    _narrow_networks(monkeypatch)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def _narrow_networks(monkeypatch) -> None:
+    """What torchvision would call resnetn and convnextn."""
+    from torchvision import models
+    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+    from torchvision.models.resnet import BasicBlock, ResNet
+
+    stages = [CNBlockConfig(*stage) for stage in ((8, 16, 1), (16, 24, 1), (24, 32, 1), (32, None, 1))]
+    monkeypatch.setattr(models, "resnetn", lambda weights: ResNet(BasicBlock, [1, 1, 1, 1]), raising=False)
+    monkeypatch.setattr(
+        models,
+        "convnextn",
+        lambda weights, stochastic_depth_prob: ConvNeXt(stages, stochastic_depth_prob),
+        raising=False,
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -144,3 +169,20 @@ def visit(browser):
     yield open_file
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of files on this machine that can fail in several ways, and is asked again at once."""
+    from serving import Server
+
+    from visiontrain import fetching
+
+    monkeypatch.setattr(fetching, "PAUSE", 0)
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()

@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from visiontrain.config.schema import (
     CheckConfig,
@@ -30,6 +31,8 @@ from visiontrain.training.footprint import Footprint
 from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
 
+Published = TypeVar("Published", TrainConfig, ValConfig, PredictConfig, CheckConfig, ExportConfig)
+
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.checks.check import CheckResult
     from visiontrain.data.convert import Conversion
@@ -47,6 +50,7 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None
     """Train with settings that are checked already: here, or as a rank on each of several devices of this machine."""
     _not_in_a_worker()
     before_torch()
+    config = with_published(config)
     with _holding_nothing(), told_home() as tell:
         devices, max_restarts = ranks_to_start(config)
         if devices:
@@ -59,6 +63,15 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None
             result = train_detector(config, callbacks)
             tell(result)
     return result
+
+
+def with_published(config: Published) -> Published:
+    """The settings with the place of published weights in place of their name, which are fetched where that is asked for."""
+    if not config.sha256 and (not is_checkpoint(config.model) or Path(config.model).exists()):
+        return config
+    from visiontrain.models.published import located
+
+    return replace(config, model=located(config.model, config.download, config.sha256))
 
 
 def ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
@@ -98,7 +111,7 @@ def run_validation(config: ValConfig) -> Evaluation:
     from visiontrain.evaluation.validation import validate
 
     with _holding_nothing():
-        return validate(config)
+        return validate(with_published(config))
 
 
 def run_prediction(config: PredictConfig, lines: bool = False) -> Iterator[Results]:
@@ -106,7 +119,7 @@ def run_prediction(config: PredictConfig, lines: bool = False) -> Iterator[Resul
     before_torch()
     from visiontrain.prediction.run import predict as look
 
-    return look(config, lines=lines)
+    return look(with_published(config), lines=lines)
 
 
 def run_check(config: CheckConfig) -> CheckResult:
@@ -115,7 +128,7 @@ def run_check(config: CheckConfig) -> CheckResult:
     from visiontrain.checks.check import run_check as look
 
     with _holding_nothing():
-        return look(config)
+        return look(with_published(config))
 
 
 def run_convert(config: ConvertConfig) -> Conversion | ConvertedWeights:
@@ -134,7 +147,7 @@ def run_export(config: ExportConfig) -> ExportedFile:
     before_torch()
     from visiontrain.exporters.export import export as export_model
 
-    return export_model(config)
+    return export_model(with_published(config))
 
 
 def _not_in_a_worker() -> None:

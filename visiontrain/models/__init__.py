@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from visiontrain.config.sizes import COUNTED, no_such_model, read_sizes
+from visiontrain.models.backbones import ConvNeXt, ResNet
 from visiontrain.models.detector import Detector
 from visiontrain.models.yolo11 import YOLO11
 from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
 
-MODELS: dict[str, type[Detector]] = {"yolo11": YOLO11, "yolo26": YOLO26, "yolov8": YOLOv8}
+MODELS: dict[str, type[Detector]] = {
+    "convnext": ConvNeXt,
+    "resnet": ResNet,
+    "yolo11": YOLO11,
+    "yolo26": YOLO26,
+    "yolov8": YOLOv8,
+}
 
 
 def model_names() -> list[str]:

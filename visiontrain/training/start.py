@@ -9,7 +9,8 @@ import torch
 from visiontrain.config.schema import TrainConfig
 from visiontrain.config.sizes import is_checkpoint
 from visiontrain.errors import ConfigError
-from visiontrain.models import build_model, model_names
+from visiontrain.models import MODELS, build_model, model_names
+from visiontrain.models.backbones import BackboneDetector
 from visiontrain.models.detector import Detector
 from visiontrain.models.freezing import freeze
 from visiontrain.models.transfer import for_classes
@@ -94,15 +95,33 @@ def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> No
     """Before anything is written: what is to be frozen is there, and so is a head that needs no NMS. No weights are needed to know.
 
     Raises:
-        ConfigError: freeze names nothing of the model; nms=false with a model that needs it.
+        ConfigError: freeze names nothing of the model; nms=false with a model that needs it; as ``require_backbone``.
         WeightsError: the checkpoint cannot be read.
     """
+    require_backbone(config)
     if config.freeze or config.scoring.nms is False:
         name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
         with torch.device("meta"):
             model = build_model(name, class_names)
         freeze(model, config.freeze)
         model.use_nms(config.scoring.nms)
+
+
+def require_backbone(config: TrainConfig) -> None:
+    """Weights for a backbone need a model from scratch that has one of torchvision's.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if config.backbone_weights == "none":
+        return
+    families = [family for family, kind in MODELS.items() if issubclass(kind, BackboneDetector)]
+    if not (from_scratch(config) and config.model.startswith(tuple(families))):
+        names = ", ".join(name for name in model_names() if name.startswith(tuple(families)))
+        raise ConfigError(
+            f"backbone_weights={config.backbone_weights}: model={config.model} has no backbone that takes them; leave it out, "
+            f"or give model= one of {names}"
+        )
 
 
 def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
@@ -114,6 +133,8 @@ def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
     """
     if from_scratch(config):
         model = build_model(config.model, class_names)
+        if isinstance(model, BackboneDetector) and config.backbone_weights == "imagenet":
+            model.origin = (model.load_imagenet(),)
     else:
         model, transfer = for_classes(load_model(config.model).train(), class_names)
         model.origin, model.transferred = (transfer.sentence(),), transfer.facts()
