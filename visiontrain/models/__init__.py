@@ -1,4 +1,4 @@
-"""Model families. MODELS maps a family to its class; a model's name is the family and a size: yolov8n."""
+"""Model families. MODELS maps a family to its class; a model's name is the family and a size: yolov8n, yolox_s."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from visiontrain.models.detector import Detector
 from visiontrain.models.yolo11 import YOLO11
 from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
+from visiontrain.models.yolox import YOLOX
 
-MODELS: dict[str, type[Detector]] = {"yolo11": YOLO11, "yolo26": YOLO26, "yolov8": YOLOv8}
+MODELS: dict[str, type[Detector]] = {"yolo11": YOLO11, "yolo26": YOLO26, "yolov8": YOLOv8, "yolox": YOLOX}
 
 
 def model_names() -> list[str]:

@@ -49,7 +49,8 @@ def read_foreign(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]
     root = _detector(content["ema"] if type(content.get("ema")) is Thing else content["model"])
     layers = _layers(root)
     stored = _weights(layers)
-    model = _fitting(stored, _class_names(root), _text(content.get("version")))
+    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    model = fitting(shapes, _class_names(root), _text(content.get("version")))
     _require_same_layers(model, layers)
     strides = root.state.get("stride")
     if type(strides) is not StoredTensor or archive.tensor(strides).max().item() != model.stride:
@@ -145,9 +146,12 @@ def _class_names(root: Thing) -> list[str]:
     return listed
 
 
-def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version: str) -> Detector:
-    """The model, without memory of its own, whose weights have these names and shapes."""
-    shapes = {name: tensor.shape for name, tensor in stored.items()}
+def fitting(shapes: Mapping[str, tuple[int, ...]], class_names: list[str], version: str) -> Detector:
+    """The model, without memory of its own, whose weights have these names and shapes.
+
+    Raises:
+        Refused: there is none.
+    """
     nearest: tuple[int, str, str] | None = None
     parameters = sum(prod(shape) for name, shape in shapes.items() if name.endswith((".weight", ".bias")))
     width = next(
