@@ -49,7 +49,7 @@ def narrow(monkeypatch):
     from visiontrain import models
 
     size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
-    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}}
+    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}, "yolox": {"depthwise": True}}
     monkeypatch.setattr(models, "_sizes", lambda family: {"n": {**size, **own[family]}})
     before = torch.get_num_threads()
     torch.set_num_threads(1)

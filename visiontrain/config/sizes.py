@@ -48,8 +48,7 @@ def counts_of(name: str, classes: int = CLASSES) -> Counts:
     Raises:
         ConfigError: no such family or size.
     """
-    families = [file.stem for file in sorted((cfg_dir() / "models").glob("*.yaml"))]
-    known = {family + size: entry[COUNTED] for family in families for size, entry in read_sizes(family).items()}
+    known = {family + size: entry[COUNTED] for family in _families() for size, entry in read_sizes(family).items()}
     if name not in known:
         raise no_such_model(name, list(known))
     counted = known[name]
@@ -58,6 +57,15 @@ def counts_of(name: str, classes: int = CLASSES) -> Counts:
         class_branches(counted["head"], n, branch, heads) for n in (classes, CLASSES)
     )
     return Counts(name, classes, counted["parameters"] + parameters - same, counted["norms"] + channels - as_many)
+
+
+def family_named(name: str) -> str:
+    """The family whose size a model's name is; empty where there is none."""
+    return next((f for f in _families() if name.startswith(f) and name.removeprefix(f) in read_sizes(f)), "")
+
+
+def _families() -> list[str]:
+    return [file.stem for file in sorted((cfg_dir() / "models").glob("*.yaml"))]
 
 
 def class_branches(head: Sequence[int], classes: int, branch: str = "plain", heads: int = 1) -> tuple[int, int]:

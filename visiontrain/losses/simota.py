@@ -115,7 +115,9 @@ class SimOTA:
         """Pairs (object, anchor): of each row as many as it takes."""
         most = min(self.most, cost.shape[1])
         wanted = overlap.topk(most).values.sum(1).int().clamp(1, most)
-        ranked = cost * cost.shape[1] + torch.arange(cost.shape[1], device=cost.device)  # whole numbers, exact, none twice
+        ranked = cost * cost.shape[1] + torch.arange(
+            cost.shape[1], device=cost.device
+        )  # whole numbers, exact, none twice
         best = ranked.topk(most, largest=False).indices
         g, place = (torch.arange(most, device=cost.device) < wanted[:, None]).nonzero(as_tuple=True)
         return g, best[g, place]

@@ -31,10 +31,20 @@ def build_model(name: str, class_names: Sequence[str], class_width: int | None =
     Raises:
         ConfigError: no such family or size.
     """
-    for family, kind in MODELS.items():
-        size = _sizes(family).get(name.removeprefix(family)) if name.startswith(family) else None
-        if size is not None:
-            return kind(name, class_names, **size, **({"class_width": class_width} if class_width else {}))
+    family = family_of(name)
+    size = _sizes(family)[name.removeprefix(family)]
+    return MODELS[family](name, class_names, **size, **({"class_width": class_width} if class_width else {}))
+
+
+def family_of(name: str) -> str:
+    """The family that a model's name begins with.
+
+    Raises:
+        ConfigError: no such family or size.
+    """
+    for family in MODELS:
+        if name.startswith(family) and name.removeprefix(family) in _sizes(family):
+            return family
     raise no_such_model(name, model_names())
 
 

@@ -14,7 +14,7 @@ from visiontrain.models.foreign import LONGEST_NAME, MOST_CLASSES, MOST_LAYERS, 
 from visiontrain.models.pickled import Refused, StoredTensor, printable
 from visiontrain.paths import datasets_dir
 
-LICENCE = "Apache-2.0"  # of the published weights; the file names none
+LICENCE = "Apache-2.0 (of the published weights; the file names none)"
 STEM, CLASSES = "backbone.backbone.stem.conv.conv.weight", "head.cls_preds.0.weight"
 WHITE = 255.0  # pixels are in 0..255 there
 SMALL = ("yolox_nano", "yolox_tiny")

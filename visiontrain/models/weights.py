@@ -109,9 +109,10 @@ def licence_sentence(model: Network) -> str:
     """What is to be told of weights that came from elsewhere; empty for those that were trained here from scratch."""
     if not model.licence:
         return ""
+    stored = "" if model.licence.endswith(")") else " (as stored in the file)"
     return (
-        f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence} (as "
-        "stored in the file, or as published); weights under that licence keep it, also when they are trained on."
+        f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence}{stored}; "
+        "weights under that licence keep it, also when they are trained on."
     )
 
 
