@@ -19,7 +19,9 @@ def check_background_window(pieces: Pieces, world=None):
         assert relative(outcome.gradient, whole) <= TOLERANCE[world.dtype]
 
 
-@pytest.mark.parametrize("world", [Toy(), Narrow(torch.float32), Narrow(), NarrowX()], ids=["toy", "fp32", "fp64", "yolox"])
+@pytest.mark.parametrize(
+    "world", [Toy(), Narrow(torch.float32), Narrow(), NarrowX()], ids=["toy", "fp32", "fp64", "yolox"]
+)
 def test_background_window(world):
     check_background_window(OURS, world)
 

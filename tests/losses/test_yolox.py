@@ -20,7 +20,9 @@ GAINS = LossConfig(box=5.0, cls=1.0)
 def said(images=2, side=128, classes=4, near=None, dtype=torch.float32):
     """Predictions of noise; those of ``near`` targets overlap them well, so that objects take several anchors."""
     generator = torch.Generator().manual_seed(3)
-    anchors, strides = cell_centres([(side // s, side // s) for s in (8, 16, 32)], (8, 16, 32), torch.zeros(1, dtype=dtype))
+    anchors, strides = cell_centres(
+        [(side // s, side // s) for s in (8, 16, 32)], (8, 16, 32), torch.zeros(1, dtype=dtype)
+    )
     offsets, objectness, scores = (
         torch.randn(images, len(anchors), *more, generator=generator, dtype=torch.float64).to(dtype) / 2
         for more in ((4,), (), (classes,))
@@ -69,11 +71,17 @@ def test_of_equals_the_first_is_taken_however_the_batch_is_cut():
     order = torch.arange(len(one)).repeat_interleave(2)
     targets = Targets(*(t[order] for t in (one.image, one.classes, one.boxes)))
     output = said(2)
-    same = OffsetOutput(*(torch.zeros_like(t) for t in (output.offsets, output.objectness, output.scores)), output.anchors, output.strides)
+    same = OffsetOutput(
+        *(torch.zeros_like(t) for t in (output.offsets, output.objectness, output.scores)),
+        output.anchors,
+        output.strides,
+    )
     whole = choice(same, targets)
     for number in range(2):
         mine = targets.image == number
-        part = OffsetOutput(*(t[number : number + 1] for t in (same.offsets, same.objectness, same.scores)), same.anchors, same.strides)
+        part = OffsetOutput(
+            *(t[number : number + 1] for t in (same.offsets, same.objectness, same.scores)), same.anchors, same.strides
+        )
         alone = choice(part, Targets(targets.image[mine] * 0, targets.classes[mine], targets.boxes[mine]))[0]
         first = int(mine.nonzero()[0])
         assert {a: g + first for a, g in alone.items()} == whole[number]
@@ -125,7 +133,14 @@ def test_what_is_not_finite_is_no_error_here():
 
 @pytest.mark.parametrize(
     ("last", "progress", "counts"),
-    [(0.0, 0.0, False), (0.0, 0.999, False), (0.25, 0.74, False), (0.25, 9 / 12, True), (1 / 3, 2 / 3, True), (1.0, 0.0, True)],
+    [
+        (0.0, 0.0, False),
+        (0.0, 0.999, False),
+        (0.25, 0.74, False),
+        (0.25, 9 / 12, True),
+        (1 / 3, 2 / 3, True),
+        (1.0, 0.0, True),
+    ],
 )
 def test_l1_counts_in_the_last_part_of_a_run(last, progress, counts):
     output, targets = said(2), crowd((2, 3))
