@@ -35,8 +35,9 @@ def checkpoints(slim, tiny, tmp_path_factory) -> dict[str, Path]:
             if isinstance(layer, torch.nn.BatchNorm2d):
                 layer.momentum = 1.0
         model(torch.rand(4, 3, 96, 96))  # so that every layer has values of the size that trained ones have
-        for name in model.class_tensors():
-            torch.nn.init.normal_(model.get_parameter(name), std=0.2)
+        for name, weight in model.named_parameters():
+            if name in model.class_tensors():
+                torch.nn.init.normal_(weight, std=0.2)
         model.eval()
         settings = build(TrainConfig, {"data": str(tiny), "imgsz": 96}).leaves()
         content = {

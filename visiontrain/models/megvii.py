@@ -58,7 +58,9 @@ def read_megvii(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]:
     """
     stored = _renamed(content["model"])
     names = class_names(_classes(content["model"]))
-    model = fitting({name: tensor.shape for name, tensor in stored.items()} | {"model.0.white": ()}, names, "")
+    model = fitting(
+        {name: tensor.shape for name, tensor in stored.items()} | {"model.0.white": ()}, names, "", ["yolox"]
+    )
     model.licence = LICENCE
     weights = {name: _float(archive.tensor(tensor)) for name, tensor in stored.items()}
     weights["model.0.conv.weight"] = for_our_pixels(weights["model.0.conv.weight"])
