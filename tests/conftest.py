@@ -57,6 +57,7 @@ def narrow(monkeypatch):
         "yolov8": size,
         "yolo11": {**size, "c3k": False},
         "yolo26": {**size, "c3k": False},
+        "yolox": {**size, "depthwise": True},
         "resnet": neck,
         "convnext": neck,
     }

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from visiontrain.config.recipes import with_recipe
 from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
@@ -21,7 +22,7 @@ from visiontrain.config.schema import (
     TrainConfig,
     ValConfig,
 )
-from visiontrain.config.sizes import CLASSES, counts_of, is_checkpoint
+from visiontrain.config.sizes import CLASSES, counts_of, family_named, is_checkpoint
 from visiontrain.data.index_size import images_kept
 from visiontrain.errors import ConfigError, DataError, VisionTrainError, empty_frames
 from visiontrain.paths import cache_dir
@@ -203,6 +204,7 @@ def run_plan(config: PlanConfig) -> Plan:
     With norm=frozen it stands for a start from a checkpoint.
     """
     about = _checkpoint(config.model)
+    config = with_recipe(config, about.get("family") or family_named(config.model))
     start = about.get("norm", "batch" if config.norm == "frozen" else "")
     images, footprint = _foresee(config, about)
     return make_plan(

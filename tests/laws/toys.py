@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from visiontrain.batch import Batch, Targets
 from visiontrain.config.groups import LossConfig
 from visiontrain.distributed import Ranks
-from visiontrain.losses import DetectionLoss, DualDetectionLoss, LossSum, Term
+from visiontrain.losses import DetectionLoss, DualDetectionLoss, LossSum, Term, YOLOXLoss
 from visiontrain.models.detector import Detector
 from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
+from visiontrain.models.yolox import YOLOX
 from visiontrain.nn.norm import freeze_batch_norm
 from visiontrain.training.precision import Precision
 from visiontrain.training.update import Update, apply_update
@@ -138,6 +139,20 @@ class NarrowDual(Narrow):
     @property
     def criterion(self) -> DualDetectionLoss:
         return DualDetectionLoss(LossConfig(), progress=0.4)
+
+
+@dataclass
+class NarrowX(Narrow):
+    """yolox with a sixteenth of the channels: how many anchors are positive follows from the predictions."""
+
+    def model(self) -> Detector:
+        torch.manual_seed(0)
+        model = YOLOX("yolox_n", ["a", "b", "c"], depth=0.33, width=0.0625, depthwise=True)
+        return freeze_batch_norm(model.to(self.dtype).train())
+
+    @property
+    def criterion(self) -> YOLOXLoss:
+        return YOLOXLoss(LossConfig(), class_weights=(0.3, 1.0, 4.0), last=0.5, progress=0.6)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,12 @@ PARAMETERS = {  # of the published models, 80 classes
     "yolo26m": 21_896_248,
     "yolo26l": 26_299_704,
     "yolo26x": 58_993_368,
+    "yolox_nano": 912_159,
+    "yolox_tiny": 5_055_855,
+    "yolox_s": 8_968_255,
+    "yolox_m": 25_326_495,
+    "yolox_l": 54_208_895,
+    "yolox_x": 99_071_455,
 }
 EIGHTY = [f"class {i}" for i in range(80)]
 
@@ -104,7 +110,16 @@ def test_the_seed_decides_the_weights():
     assert not torch.equal(weights(1), weights(2))
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("yolov8nn", "yolov8n"), ("yolo8s", "yolov8s"), ("YOLOv8m", "yolov8m")])
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("yolov8nn", "yolov8n"),
+        ("yolo8s", "yolov8s"),
+        ("YOLOv8m", "yolov8m"),
+        ("yoloxs", "yolox_s"),
+        ("yolox-tiny", "yolox_tiny"),
+    ],
+)
 def test_a_wrong_name_gets_the_near_one(wrong, near):
     with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
         build_model(wrong, ["a"])

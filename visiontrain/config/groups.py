@@ -85,8 +85,8 @@ class OptimConfig(Checked):
 class LossConfig(Checked):
     """Gains of the parts of the loss."""
 
-    box: float = setting(7.5, "gain of the box loss (CIoU)", low=0)
-    cls: float = setting(0.5, "gain of the class loss", low=0)
+    box: float = setting(7.5, "gain of the box loss (CIoU; in yolox IoU, and 5)", low=0)
+    cls: float = setting(0.5, "gain of the class loss (in yolox 1)", low=0)
     dfl: float = setting(
         1.5, "gain of the distribution focal loss; of the distance loss where there are no bins (yolo26)", low=0
     )

@@ -12,7 +12,8 @@ from visiontrain.paths import cfg_dir
 
 COUNTED = "counted"  # the key beside a size's settings
 CLASSES = 80  # that the counts in the files are of
-CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint ends
+CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint of ours ends
+FOREIGN = (".pth",)  # and those of others, beside .pt
 # And that of an exported file.
 EXPORTED = {"onnx": ".onnx", "torchscript": ".torchscript", "openvino": "_openvino_model"}
 
@@ -68,6 +69,11 @@ def counts_of(name: str, classes: int = CLASSES) -> Counts:
     return Counts(name, classes, counted["parameters"] + parameters - same, counted["norms"] + channels - as_many)
 
 
+def family_named(name: str) -> str:
+    """The family whose size a model's name is; empty where there is none."""
+    return next((f for f in families() if name.startswith(f) and name.removeprefix(f) in read_sizes(f)), "")
+
+
 def class_branches(head: Sequence[int], classes: int, branch: str = "plain", heads: int = 1) -> tuple[int, int]:
     """Parameters and BatchNorm channels of what alone depends on the number of classes (nn/head.py).
 
@@ -75,9 +81,11 @@ def class_branches(head: Sequence[int], classes: int, branch: str = "plain", hea
         head: channels of the levels.
         classes: the number of them.
         branch: plain: on each level two 3x3 convolutions; depthwise: twice a depth-wise 3x3 and a 1x1 one; with BatchNorm,
-            and then a 1x1 convolution with bias.
+            and then a 1x1 convolution with bias. fixed: of the branch that last one alone depends on the classes.
         heads: so many, all alike.
     """
+    if branch == "fixed":
+        return sum((level + 1) * classes for level in head), 0
     width = max(head[0], min(classes, 100))
     if branch == "plain":
         each = [(9 * width * (level + width), 2 * width) for level in head]
@@ -89,7 +97,7 @@ def class_branches(head: Sequence[int], classes: int, branch: str = "plain", hea
 
 def is_checkpoint(model: str) -> bool:
     """Whether ``model`` is the path of a checkpoint or an exported file; else it is the name of a family and size."""
-    return model.endswith(CHECKPOINTS) or is_exported(model)
+    return model.endswith((*CHECKPOINTS, *FOREIGN)) or is_exported(model)
 
 
 def is_exported(model: str) -> bool:
@@ -102,5 +110,5 @@ def no_such_model(name: str, known: Sequence[str]) -> ConfigError:
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ConfigError(
-        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt or .safetensors file."
+        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt, .pth or .safetensors file."
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from visiontrain.losses.detection import DetectionLoss, DualDetectionLoss
 from visiontrain.losses.sums import LossSum, Term
+from visiontrain.losses.yolox import YOLOXLoss
 
-LOSSES: dict[str, type[DetectionLoss | DualDetectionLoss]] = {
+LOSSES: dict[str, type[DetectionLoss | DualDetectionLoss | YOLOXLoss]] = {
     "detection": DetectionLoss,
     "dual_detection": DualDetectionLoss,
+    "yolox": YOLOXLoss,
 }
 
-__all__ = ["LOSSES", "DetectionLoss", "DualDetectionLoss", "LossSum", "Term"]
+__all__ = ["LOSSES", "DetectionLoss", "DualDetectionLoss", "LossSum", "Term", "YOLOXLoss"]

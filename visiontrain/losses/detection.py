@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -37,6 +37,7 @@ class DetectionLoss:
 
     term = "detect"
     part_names: tuple[str, ...] = ("box_loss", "cls_loss", "dfl_loss")
+    idle: Mapping[str, str] = {}  # settings that change nothing here, with the reason
 
     def __init__(
         self, gains: LossConfig, assigner: TaskAlignedAssigner | None = None, class_weights: Sequence[float] = ()
@@ -108,6 +109,7 @@ class DualDetectionLoss:
     """
 
     part_names: tuple[str, ...] = ("box_loss", "cls_loss", "l1_loss", "o2o_box_loss", "o2o_cls_loss", "o2o_l1_loss")
+    idle: Mapping[str, str] = {}
 
     def __init__(self, gains: LossConfig, class_weights: Sequence[float] = (), progress: float = 0.0) -> None:
         self.gains, self.class_weights = gains, class_weights

@@ -1,4 +1,4 @@
-"""Model families. MODELS maps a family to its class; a model's name is the family and a size: yolov8n."""
+"""Model families. MODELS maps a family to its class; a model's name is the family and a size: yolov8n, yolox_s."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from visiontrain.models.detector import Detector
 from visiontrain.models.yolo11 import YOLO11
 from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
+from visiontrain.models.yolox import YOLOX
 
 MODELS: dict[str, type[Detector]] = {
     "convnext": ConvNeXt,
@@ -18,6 +19,7 @@ MODELS: dict[str, type[Detector]] = {
     "yolo11": YOLO11,
     "yolo26": YOLO26,
     "yolov8": YOLOv8,
+    "yolox": YOLOX,
 }
 
 
@@ -37,10 +39,20 @@ def build_model(name: str, class_names: Sequence[str], class_width: int | None =
     Raises:
         ConfigError: no such family or size.
     """
-    for family, kind in MODELS.items():
-        size = _sizes(family).get(name.removeprefix(family)) if name.startswith(family) else None
-        if size is not None:
-            return kind(name, class_names, **size, **({"class_width": class_width} if class_width else {}))
+    family = family_of(name)
+    size = _sizes(family)[name.removeprefix(family)]
+    return MODELS[family](name, class_names, **size, **({"class_width": class_width} if class_width else {}))
+
+
+def family_of(name: str) -> str:
+    """The family that a model's name begins with.
+
+    Raises:
+        ConfigError: no such family or size.
+    """
+    for family in MODELS:
+        if name.startswith(family) and name.removeprefix(family) in _sizes(family):
+            return family
     raise no_such_model(name, model_names())
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from visiontrain.models.network import Network
-from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
+from visiontrain.nn.decoupled import DecoupledHead
+from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput, OffsetOutput
 from visiontrain.nn.norm import batch_norms, norm_of
 from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
@@ -18,7 +19,7 @@ from visiontrain.nn.recompute import recomputed
 class Detector(Network):
     """Base of the families: (B, 3, H, W) float RGB in 0..1, H and W multiples of ``stride``.
 
-    Training mode returns HeadOutput (DualOutput with two heads), evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
+    Training mode returns HeadOutput (DualOutput with two heads, OffsetOutput with objectness), evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
     ``checkpoint_blocks`` trades time for memory: blocks of backbone and neck are computed again in the backward pass.
     """
 
@@ -41,7 +42,7 @@ class Detector(Network):
         self.transferred: dict[str, Any] = {}  # what was taken over from a checkpoint, for the record
         self._kept: tuple[nn.Module, ...] = ()  # normalisation that is in evaluation mode always
 
-    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> HeadOutput | DualOutput | OffsetOutput | DetectorOutput:
         raise NotImplementedError
 
     def run_layers(self, x: Tensor, *numbers: int) -> Tensor:
@@ -52,7 +53,7 @@ class Detector(Network):
         return x
 
     @property
-    def head(self) -> Detect:
+    def head(self) -> Detect | DecoupledHead:
         """The last layer."""
         return self.model[str(self.last_layer)]
 

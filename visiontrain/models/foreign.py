@@ -7,7 +7,7 @@ is decided by the names and shapes of its weights alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -25,6 +25,7 @@ MOST_LAYERS, LONGEST_NAME, MOST_CLASSES = 10_000, 200, 100_000  # layers, and li
 UNKNOWN_LICENCE = "unknown: the file names none"
 DEFAULT_IMGSZ = 640
 MOST_CLASS_WIDTH = 4096
+FAMILIES = ("yolov8", "yolo11", "yolo26")  # that their files hold
 _LAST_OF_CLASS_BRANCH = re.compile(r"\.cv3\.0\.2\.weight$")
 
 # Of layers that have weights or none: what changes their result and is not seen in the shapes.
@@ -49,7 +50,8 @@ def read_foreign(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]
     root = _detector(content["ema"] if type(content.get("ema")) is Thing else content["model"])
     layers = _layers(root)
     stored = _weights(layers)
-    model = _fitting(stored, _class_names(root), _text(content.get("version")))
+    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    model = fitting(shapes, _class_names(root), _text(content.get("version")), FAMILIES)
     _require_same_layers(model, layers)
     strides = root.state.get("stride")
     if type(strides) is not StoredTensor or archive.tensor(strides).max().item() != model.stride:
@@ -145,9 +147,14 @@ def _class_names(root: Thing) -> list[str]:
     return listed
 
 
-def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version: str) -> Detector:
-    """The model, without memory of its own, whose weights have these names and shapes."""
-    shapes = {name: tensor.shape for name, tensor in stored.items()}
+def fitting(
+    shapes: Mapping[str, tuple[int, ...]], class_names: list[str], version: str, families: Sequence[str]
+) -> Detector:
+    """The model of one of the families, without memory of its own, whose weights have these names and shapes.
+
+    Raises:
+        Refused: there is none.
+    """
     nearest: tuple[int, str, str] | None = None
     parameters = sum(prod(shape) for name, shape in shapes.items() if name.endswith((".weight", ".bias")))
     width = next(
@@ -155,7 +162,8 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     )
     if width > MOST_CLASS_WIDTH:
         raise Refused(f"its class branch is {width:,} channels wide; {MOST_CLASS_WIDTH:,} are read at most")
-    likely = sorted(model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
+    known = [name for name in model_names() if name.startswith(tuple(families))]
+    likely = sorted(known, key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
     for name in likely:
         with torch.device("meta"):
             model = build_model(name, class_names, width)
@@ -167,7 +175,7 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     count, name, key = nearest or (0, "", "")
     raise Refused(
         f"its {len(shapes)} tensors ({len(class_names)} classes, version {version or 'unknown'}) are those of no model here; nearest is "
-        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(model_names())}"
+        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(known)}"
     )
 
 

@@ -42,6 +42,21 @@ class DualOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetOutput:
+    """What a head with objectness says before decoding (nn/decoupled.py).
+
+    ``offsets`` (B, A, 4) of the centre in cells, then logarithms of width and height; ``objectness`` (B, A) and ``scores``
+    (B, A, nc) logits; ``anchors`` and ``strides`` as in HeadOutput.
+    """
+
+    offsets: Tensor
+    objectness: Tensor
+    scores: Tensor
+    anchors: Tensor
+    strides: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class DetectorOutput:
     """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from,
     None where an exported file does not tell.
@@ -51,7 +66,7 @@ class DetectorOutput:
 
     boxes: Tensor
     scores: Tensor
-    raw: HeadOutput | None = None
+    raw: HeadOutput | OffsetOutput | None = None
     end_to_end: bool = False
 
 
@@ -123,8 +138,8 @@ class Detect(nn.Module):
         self, features: Sequence[Tensor], boxes: nn.ModuleList, classes: nn.ModuleList, like: HeadOutput | None = None
     ) -> HeadOutput:
         """What two lists of branches say; ``like`` is another head's output on the same maps, whose anchors are shared."""
-        distances = torch.cat([_rows(branch(x)) for branch, x in zip(boxes, features, strict=True)], 1)
-        scores = torch.cat([_rows(branch(x)) for branch, x in zip(classes, features, strict=True)], 1)
+        distances = torch.cat([rows(branch(x)) for branch, x in zip(boxes, features, strict=True)], 1)
+        scores = torch.cat([rows(branch(x)) for branch, x in zip(classes, features, strict=True)], 1)
         if like:
             return HeadOutput(distances, scores, like.anchors, like.strides, like.size)
         anchors, strides = cell_centres([x.shape[-2:] for x in features], self.strides, distances)
@@ -200,7 +215,7 @@ def _depthwise_branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
     return nn.Sequential(first, second, Predictor(hidden, c_out, 1))
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows(x: Tensor) -> Tensor:
     """(B, C, H, W) -> (B, H * W, C); a view of a channels-last tensor."""
     return x.permute(0, 2, 3, 1).flatten(1, 2)
 

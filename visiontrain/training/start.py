@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
+from visiontrain.config.recipes import with_recipe
 from visiontrain.config.schema import TrainConfig
 from visiontrain.config.sizes import is_checkpoint
+from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
-from visiontrain.models import MODELS, build_model, model_names
+from visiontrain.losses import LOSSES
+from visiontrain.models import MODELS, build_model, family_of, model_names
 from visiontrain.models.backbones import BackboneDetector
 from visiontrain.models.detector import Detector
 from visiontrain.models.freezing import freeze
@@ -89,6 +92,26 @@ def model_with(config: TrainConfig, class_names: Sequence[str], norm: str) -> De
 def from_scratch(config: TrainConfig) -> bool:
     """Whether ``model`` names a family and size; else it is the path of a checkpoint."""
     return config.model in model_names() or not is_checkpoint(config.model)
+
+
+def of_its_family(config: TrainConfig) -> TrainConfig:
+    """The settings with the recipe of the model's family where nothing was given.
+
+    Raises:
+        ConfigError: no such model, or a setting that changes nothing for the family.
+        WeightsError: the checkpoint cannot be read.
+    """
+    family = family_of(config.model) if from_scratch(config) else read_checkpoint(config.model)["model"]["family"]
+    idle = LOSSES[MODELS[family].loss].idle if family in MODELS else {}
+    values, leaves = config.values(), leaves_of(TrainConfig)
+    wrong = [
+        f"{n}={values[n]}: changes nothing for {family}: {why}"
+        for n, why in idle.items()
+        if values[n] != leaves[n].default
+    ]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return with_recipe(config, family)
 
 
 def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> None:
