@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from narrow import SIZES
 
 # Small tensors gain nothing from many threads, and threads that wait for each other lose much on a busy machine.
 # By environment: tests of the settings need no torch, and children inherit it.
@@ -48,9 +49,7 @@ def narrow(monkeypatch):
 
     from visiontrain import models
 
-    size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
-    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}}
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {**size, **own[family]}})
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": SIZES[family]})
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -5,35 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from visiontrain.config.sizes import COUNTED, no_such_model, read_sizes
+from visiontrain.config.sizes import COUNTED, no_auxiliary, no_such_model, read_sizes
 from visiontrain.models.detector import Detector
 from visiontrain.models.yolo11 import YOLO11
 from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
+from visiontrain.models.yolov9 import YOLOv9
 
-MODELS: dict[str, type[Detector]] = {"yolo11": YOLO11, "yolo26": YOLO26, "yolov8": YOLOv8}
-
-
-def model_names() -> list[str]:
-    """Every name that ``build_model`` takes."""
-    return [family + size for family in MODELS for size in _sizes(family)]
+MODELS: dict[str, type[Detector]] = {"yolo11": YOLO11, "yolo26": YOLO26, "yolov8": YOLOv8, "yolov9": YOLOv9}
 
 
-def build_model(name: str, class_names: Sequence[str], class_width: int | None = None) -> Detector:
+def model_names(*families: str) -> list[str]:
+    """Every name that ``build_model`` takes; of these families alone."""
+    return [family + size for family in families or MODELS for size in _sizes(family)]
+
+
+def build_model(
+    name: str, class_names: Sequence[str], class_width: int | None = None, auxiliary: bool = False
+) -> Detector:
     """A model with fresh weights, drawn from torch's random state.
 
     Args:
         name: family and size, for example yolov8n.
         class_names: one for each class.
         class_width: channels inside the class branch; None: as fits the classes.
+        auxiliary: with the layers that help in training alone.
 
     Raises:
-        ConfigError: no such family or size.
+        ConfigError: no such family or size, or one that has no such layers.
     """
     for family, kind in MODELS.items():
         size = _sizes(family).get(name.removeprefix(family)) if name.startswith(family) else None
         if size is not None:
-            return kind(name, class_names, **size, **({"class_width": class_width} if class_width else {}))
+            if auxiliary and not kind.has_auxiliary:
+                raise no_auxiliary(name, [n for f in MODELS if MODELS[f].has_auxiliary for n in model_names(f)])
+            asked = {"class_width": class_width, "auxiliary": auxiliary}
+            return kind(name, class_names, **size, **{key: value for key, value in asked.items() if value})
     raise no_such_model(name, model_names())
 
 

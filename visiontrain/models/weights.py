@@ -120,7 +120,9 @@ def load_network(path: str | Path) -> tuple[Network, dict[str, Any]]:
     if is_exported(str(path)):
         return load_exported(Path(path))
     content = read_checkpoint(path)
-    return model_of(content, path), content["settings"]
+    model = model_of(content, path)
+    model.leave_out_auxiliary()
+    return model, content["settings"]
 
 
 def load_model(path: str | Path) -> Detector:
@@ -145,7 +147,7 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
         raise WeightsError(
             f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
         )
-    model = build_model(about["name"], about["names"], about.get("class_width"))
+    model = build_model(about["name"], about["names"], about.get("class_width"), bool(about.get("auxiliary")))
     swap_norms(model, alone(about["norm"]))
     if "sppf_activation" in about:  # older checkpoints are of a family that always has one
         set_sppf_activation(model, bool(about["sppf_activation"]))

@@ -1,0 +1,21 @@
+"""Sizes of every family that take milliseconds: for tests of the machinery, not of the network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SIXTEENTH = {"depth": 0.33, "width": 0.0625, "widest": 1024}
+SIZES: dict[str, dict[str, Any]] = {
+    "yolov8": _SIXTEENTH,
+    "yolo11": {**_SIXTEENTH, "c3k": False},
+    "yolo26": {**_SIXTEENTH, "c3k": False},
+    "yolov9": {
+        "stem": [8, 8],
+        "stages": [[8, 8], [16, 16], [16, 16], [24, 24]],
+        "finest": 16,
+        "down": [8, 16],
+        "repeats": 1,
+        "halving": "mean",
+        "leading": False,
+    },
+}
