@@ -19,3 +19,11 @@ SIZES: dict[str, dict[str, Any]] = {
         "leading": False,
     },
 }
+# As the large sizes of yolov9, whose auxiliary layers are a second backbone.
+LARGE_YOLOV9 = {
+    **SIZES["yolov9"],
+    "stages": [[16, 8], [24, 16], [32, 32], [32, 32]],
+    "down": [16, 32],
+    "halving": "mean and largest",
+    "leading": True,
+}

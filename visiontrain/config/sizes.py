@@ -13,7 +13,8 @@ from visiontrain.paths import cfg_dir
 COUNTED = "counted"  # the key beside a size's settings
 AUXILIARY = "auxiliary"  # and inside, for what layers that help in training add
 CLASSES = 80  # that the counts in the files are of
-CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint ends
+CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint of ours ends
+FOREIGN = (".ckpt",)  # and those of others, beside .pt
 # And that of an exported file.
 EXPORTED = {"onnx": ".onnx", "torchscript": ".torchscript", "openvino": "_openvino_model"}
 
@@ -91,7 +92,7 @@ def class_branches(
 
 def is_checkpoint(model: str) -> bool:
     """Whether ``model`` is the path of a checkpoint or an exported file; else it is the name of a family and size."""
-    return model.endswith(CHECKPOINTS) or is_exported(model)
+    return model.endswith((*CHECKPOINTS, *FOREIGN)) or is_exported(model)
 
 
 def is_exported(model: str) -> bool:
@@ -111,5 +112,5 @@ def no_such_model(name: str, known: Sequence[str]) -> ConfigError:
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ConfigError(
-        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt or .safetensors file."
+        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt, .ckpt or .safetensors file."
     )

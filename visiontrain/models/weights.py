@@ -17,6 +17,7 @@ from visiontrain.models.foreign import is_foreign, read_foreign
 from visiontrain.models.network import Network
 from visiontrain.models.pickled import Refused, printable
 from visiontrain.models.safetensors import read_safetensors
+from visiontrain.models.techlab import is_techlab, read_techlab
 from visiontrain.nn.norm import NORMS, alone, swap_norms
 from visiontrain.nn.pooling import set_sppf_activation
 
@@ -38,7 +39,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU: tensors and plain values only.
 
     Args:
-        path: one of ours, as .pt or .safetensors, or an Ultralytics .pt, whose content is given as that of one of ours.
+        path: one of ours, as .pt or .safetensors, or an Ultralytics .pt or the MIT project's v9 .pt or .ckpt, whose content is given
+            as that of one of ours.
 
     Raises:
         WeightsError: no such file, not a checkpoint, of a newer version, or one that is not safe to read.
@@ -65,14 +67,16 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 def _read_archive(path: Path) -> Any:
     with Archive(path) as archive:
         content = archive.content()
+        if is_techlab(content):
+            return read_techlab(content, archive)
         return read_foreign(content, archive) if is_foreign(content) else archive.plain(content)
 
 
 def _of_this_version(content: Any, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "schema_version" not in content or "model" not in content:
         raise WeightsError(
-            f"{path}: holds no visiontrain checkpoint (no schema_version), nor a model of Ultralytics as their trainer "
-            "writes it. Give a last.pt or best.pt of a run."
+            f"{path}: holds no visiontrain checkpoint (no schema_version), nor a model of Ultralytics or of YOLOv9's MIT "
+            "project as their trainers write it. Give a last.pt or best.pt of a run."
         )
     version = content["schema_version"]
     if version != SCHEMA_VERSION:
@@ -107,7 +111,7 @@ def licence_sentence(model: Network) -> str:
         return ""
     return (
         f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence} (as "
-        "stored in the file); weights under that licence keep it, also when they are trained on."
+        "stored in the file, or as published); weights under that licence keep it, also when they are trained on."
     )
 
 

@@ -1,7 +1,7 @@
 """YOLOv9: a network of efficient layer aggregation (GELAN), and layers beside it that help it learn and are left out afterwards.
 
 The layers are numbered as the published checkpoints of the MIT project (MultimediaTechLab/YOLO) number them, from 0 to 22 and
-the auxiliary ones on from there, upsampling and concatenation included; yolov9_file.py has the names inside.
+the auxiliary ones on from there, upsampling and concatenation included; techlab.py has their names inside.
 """
 
 from __future__ import annotations
