@@ -22,9 +22,7 @@ def outputs():
 def test_each_head_is_a_detector_and_the_second_counts_a_quarter(weights):
     said, targets = outputs()
     found = AuxiliaryDetectionLoss(LossConfig(), weights)(said, targets)
-    alone = [
-        DetectionLoss(LossConfig(), class_weights=weights)(head, targets) for head in (said.main, said.auxiliary)
-    ]
+    alone = [DetectionLoss(LossConfig(), class_weights=weights)(head, targets) for head in (said.main, said.auxiliary)]
     (main, helped), terms = (loss.terms["detect"] for loss in alone), found.terms
     assert (terms["detect"].total, terms["detect"].weight) == (main.total, main.weight)
     assert (terms["auxiliary"].total, terms["auxiliary"].weight) == (0.25 * helped.total, helped.weight)
