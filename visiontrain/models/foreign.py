@@ -22,6 +22,7 @@ from visiontrain.models.pickled import Refused, StoredTensor, Thing, printable
 from visiontrain.nn.pooling import set_sppf_activation
 
 MOST_LAYERS, LONGEST_NAME, MOST_CLASSES = 10_000, 200, 100_000  # layers, and likewise weights
+FAMILIES = ("yolo11", "yolo26", "yolov8")  # of theirs that are read
 UNKNOWN_LICENCE = "unknown: the file names none"
 DEFAULT_IMGSZ = 640
 MOST_CLASS_WIDTH = 4096
@@ -155,7 +156,8 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     )
     if width > MOST_CLASS_WIDTH:
         raise Refused(f"its class branch is {width:,} channels wide; {MOST_CLASS_WIDTH:,} are read at most")
-    likely = sorted(model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
+    known = model_names(*FAMILIES)
+    likely = sorted(known, key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
     for name in likely:
         with torch.device("meta"):
             model = build_model(name, class_names, width)
@@ -167,7 +169,7 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     count, name, key = nearest or (0, "", "")
     raise Refused(
         f"its {len(shapes)} tensors ({len(class_names)} classes, version {version or 'unknown'}) are those of no model here; nearest is "
-        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(model_names())}"
+        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(known)}"
     )
 
 

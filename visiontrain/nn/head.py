@@ -205,8 +205,8 @@ class Predictor(nn.Conv2d):
 
 
 def _branch(c_in: int, hidden: int, c_out: int, groups: int = 1) -> nn.Sequential:
-    last = Predictor(hidden, c_out, 1, groups=groups)
-    return nn.Sequential(Conv(c_in, hidden, 3), Conv(hidden, hidden, 3, groups=groups), last)
+    first, second = Conv(c_in, hidden, 3), Conv(hidden, hidden, 3, groups=groups)
+    return nn.Sequential(first, second, Predictor(hidden, c_out, 1, groups=groups))
 
 
 def _depthwise_branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
