@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from narrow import SIZES
 
 # Small tensors gain nothing from many threads, and threads that wait for each other lose much on a busy machine.
 # By environment: tests of the settings need no torch, and children inherit it.
@@ -51,17 +52,7 @@ def narrow(monkeypatch):
 
     from visiontrain import models
 
-    size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
-    neck = {"neck": (16, 16, 32), "repeats": 1}
-    own = {
-        "yolov8": size,
-        "yolo11": {**size, "c3k": False},
-        "yolo26": {**size, "c3k": False},
-        "yolox": {**size, "depthwise": True},
-        "resnet": neck,
-        "convnext": neck,
-    }
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": own[family]})
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": SIZES[family]})
     _narrow_networks(monkeypatch)
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -254,7 +254,7 @@ def _foresee(config: PlanConfig, about: Mapping[str, Any]) -> tuple[int, Footpri
         classes = classes or len(description.names)
         if not images:
             images, path_bytes = _count_images(description)
-    counts = counts_of(about.get("name", config.model), classes or CLASSES)
+    counts = counts_of(about.get("name", config.model), classes or CLASSES, config.auxiliary)
     images = images_kept(images, config.fraction) if images else 0
     return images, Footprint(counts, classes > 0, path_bytes)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from narrow import SIZES
 
 from visiontrain import models
 from visiontrain.config.build import build
@@ -14,10 +15,8 @@ from visiontrain.models.weights import SCHEMA_VERSION
 @pytest.fixture(scope="module", autouse=True)
 def slim():
     """As ``narrow``, for a whole module: writing ONNX takes seconds, so files are shared."""
-    size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
-    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}, "yolox": {"depthwise": True}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "_sizes", lambda family: {"n": {**size, **own[family]}})
+        patch.setattr(models, "_sizes", lambda family: {"n": SIZES[family]})
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         yield

@@ -170,6 +170,7 @@ def archives(trace):
         "a YOLOX of a billion classes": (zipped(megvii(tensor(), tensor(shape=(1 << 30, 0, 1, 1), strides=(0, 0, 0, 0)))), "classes"),
         "eval": (zipped(pickle.dumps(Runs(eval, f"open({str(trace)!r}, 'w')"), protocol=2)), "eval"),
         "exec, protocol 0": (zipped(pickle.dumps(Runs(exec, "1"), protocol=0)), "exec"),
+        "a model of the GPL repository": (zipped(theirs(layer("models.yolo DetectionModel"))), "MIT project"),
         "getattr": (zipped(HEAD + named("builtins", "getattr") + END), "builtins.getattr"),
         "torch.load again": (zipped(HEAD + named("torch", "load") + text("other.pt") + b"\x85R" + END), "torch.load"),
         "a module of torch that is none of its layers": (zipped(HEAD + named("torch.nn.modules", "x") + END), "torch.nn.modules.x"),

@@ -104,6 +104,10 @@ class TrainConfig(Checked):
         "what does not learn: a number of layers from the first, layer numbers such as 0,1,2, backbone, or names such as model.22.cv3",
         listed=True,
     )
+    auxiliary: bool = setting(
+        False,
+        "train with the auxiliary head too, which the family must have (yolov9); each window then runs twice, to be exact",
+    )
     reduce: str = setting(
         "auto",
         "how ranks sum gradients: at the end of a window, or while its last backward pass runs (ddp); auto: ddp where a window is one micro-batch",
@@ -237,6 +241,7 @@ class PlanConfig(Checked):
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
     last_window: str = like(TrainConfig, "last_window")
     norm: str = like(TrainConfig, "norm")
+    auxiliary: bool = like(TrainConfig, "auxiliary")
     reduce: str = like(TrainConfig, "reduce")
     weight_decay: float = like(OptimConfig, "weight_decay")
     warmup_epochs: float = like(OptimConfig, "warmup_epochs")
@@ -261,6 +266,7 @@ class CheckConfig(Checked):
     nbs: int = like(TrainConfig, "nbs")
     last_window: str = like(TrainConfig, "last_window")
     norm: str = like(TrainConfig, "norm")
+    auxiliary: bool = like(TrainConfig, "auxiliary")
     reduce: str = like(TrainConfig, "reduce")
     checkpoint_blocks: bool = like(TrainConfig, "checkpoint_blocks")
     imgsz: ImageSize = like(TrainConfig, "imgsz")

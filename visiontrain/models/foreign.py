@@ -22,10 +22,10 @@ from visiontrain.models.pickled import Refused, StoredTensor, Thing, printable
 from visiontrain.nn.pooling import set_sppf_activation
 
 MOST_LAYERS, LONGEST_NAME, MOST_CLASSES = 10_000, 200, 100_000  # layers, and likewise weights
+FAMILIES = ("yolo11", "yolo26", "yolov8")  # that their files hold
 UNKNOWN_LICENCE = "unknown: the file names none"
 DEFAULT_IMGSZ = 640
 MOST_CLASS_WIDTH = 4096
-FAMILIES = ("yolov8", "yolo11", "yolo26")  # that their files hold
 _LAST_OF_CLASS_BRANCH = re.compile(r"\.cv3\.0\.2\.weight$")
 
 # Of layers that have weights or none: what changes their result and is not seen in the shapes.
@@ -162,7 +162,7 @@ def fitting(
     )
     if width > MOST_CLASS_WIDTH:
         raise Refused(f"its class branch is {width:,} channels wide; {MOST_CLASS_WIDTH:,} are read at most")
-    known = [name for name in model_names() if name.startswith(tuple(families))]
+    known = model_names(*families)
     likely = sorted(known, key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
     for name in likely:
         with torch.device("meta"):

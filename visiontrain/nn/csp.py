@@ -54,19 +54,23 @@ class C2f(nn.Module):
 
 
 class C3k(nn.Module):
-    """Two bottlenecks beside a 1x1 convolution, concatenated: (B, c, H, W) -> (B, c, H, W).
+    """``repeats`` bottlenecks beside a 1x1 convolution, concatenated: (B, c, H, W) -> (B, c, H, W).
 
     Source:
         Wang et al., CSPNet, CVPR-W 2020, arXiv:1911.11929.
     """
 
-    def __init__(self, channels: int, shortcut: bool = True) -> None:
+    def __init__(self, channels: int, shortcut: bool = True, repeats: int = 2) -> None:
         super().__init__()
         hidden = channels // 2
         self.cv1 = Conv(channels, hidden)
         self.cv2 = Conv(channels, hidden)
         self.cv3 = Conv(2 * hidden, channels)
-        self.m = nn.Sequential(*(Bottleneck(hidden, shortcut) for _ in range(2)))
+        self.m = nn.Sequential(*(self.block(hidden, shortcut) for _ in range(repeats)))
+
+    def block(self, channels: int, shortcut: bool) -> nn.Module:
+        """One bottleneck: (B, channels, H, W) -> the same."""
+        return Bottleneck(channels, shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))

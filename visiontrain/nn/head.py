@@ -57,6 +57,18 @@ class OffsetOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class AuxiliaryOutput:
+    """What a detector and the head that helps in training alone say; both learn from features with gradient."""
+
+    main: HeadOutput
+    auxiliary: HeadOutput
+
+
+# What a detector gives in training.
+TrainingOutput = HeadOutput | DualOutput | AuxiliaryOutput | OffsetOutput
+
+
+@dataclass(frozen=True, slots=True)
 class DetectorOutput:
     """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from,
     None where an exported file does not tell.
@@ -99,6 +111,7 @@ class Detect(nn.Module):
         reg_max: bins of a distance; with 1 it is predicted as a number.
         depthwise: the class branch is of depth-wise and 1x1 convolutions.
         class_width: channels inside the class branch; None: as fits the classes.
+        groups: of the box branch after its first convolution; with 4 each side of a box has its own.
     """
 
     def __init__(
@@ -109,13 +122,14 @@ class Detect(nn.Module):
         reg_max: int = 16,
         depthwise: bool = False,
         class_width: int | None = None,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         self.nc, self.reg_max, self.strides = nc, reg_max, tuple(strides)
         self.class_width = class_width = class_width or max(channels[0], min(nc, 100))
         box_width = max(16, channels[0] // 4, 4 * reg_max)
         class_branch = _depthwise_branch if depthwise else _branch
-        self.cv2 = nn.ModuleList(_branch(c, box_width, 4 * reg_max) for c in channels)
+        self.cv2 = nn.ModuleList(_branch(c, box_width, 4 * reg_max, groups) for c in channels)
         self.cv3 = nn.ModuleList(class_branch(c, class_width, nc) for c in channels)
         self.dfl: nn.Module = Projection(reg_max) if reg_max > 1 else nn.Identity()
         initialise_biases(self.cv2, self.cv3, nc, self.strides)
@@ -205,8 +219,9 @@ class Predictor(nn.Conv2d):
         return self._conv_forward(x, self.weight, None) + self.bias.view(1, -1, 1, 1)
 
 
-def _branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
-    return nn.Sequential(Conv(c_in, hidden, 3), Conv(hidden, hidden, 3), Predictor(hidden, c_out, 1))
+def _branch(c_in: int, hidden: int, c_out: int, groups: int = 1) -> nn.Sequential:
+    first, second = Conv(c_in, hidden, 3), Conv(hidden, hidden, 3, groups=groups)
+    return nn.Sequential(first, second, Predictor(hidden, c_out, 1, groups=groups))
 
 
 def _depthwise_branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:

@@ -115,17 +115,18 @@ def of_its_family(config: TrainConfig) -> TrainConfig:
 
 
 def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> None:
-    """Before anything is written: what is to be frozen is there, and so is a head that needs no NMS. No weights are needed to know.
+    """Before anything is written: what is asked for is there, to be frozen, to do without NMS, to help. No weights are needed to know.
 
     Raises:
-        ConfigError: freeze names nothing of the model; nms=false with a model that needs it; as ``require_backbone``.
+        ConfigError: freeze names nothing of the model; nms=false with a model that needs it; auxiliary=true without such a head;
+            as ``require_backbone``.
         WeightsError: the checkpoint cannot be read.
     """
     require_backbone(config)
-    if config.freeze or config.scoring.nms is False:
+    if config.freeze or config.auxiliary or config.scoring.nms is False:
         name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
         with torch.device("meta"):
-            model = build_model(name, class_names)
+            model = build_model(name, class_names, auxiliary=config.auxiliary)
         freeze(model, config.freeze)
         model.use_nms(config.scoring.nms)
 
@@ -155,11 +156,11 @@ def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
         ConfigError: freeze names nothing of the model.
     """
     if from_scratch(config):
-        model = build_model(config.model, class_names)
+        model = build_model(config.model, class_names, auxiliary=config.auxiliary)
         if isinstance(model, BackboneDetector) and config.backbone_weights == "imagenet":
             model.origin = (model.load_imagenet(),)
     else:
-        model, transfer = for_classes(load_model(config.model).train(), class_names)
+        model, transfer = for_classes(load_model(config.model).train(), class_names, config.auxiliary)
         model.origin, model.transferred = (transfer.sentence(),), transfer.facts()
     if frozen := freeze(model, config.freeze):
         model.origin = (*model.origin, frozen)

@@ -59,7 +59,7 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *setup.train.told,
         *setup.val.told,
         *model.origin,
-        *([model.about_nms] if model.about_nms else []),
+        *filter(None, [model.about_nms, model.about_auxiliary]),
         *recipe(setup, model),
         *drawing(setup),
         *judging(setup),
