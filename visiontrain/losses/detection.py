@@ -152,6 +152,7 @@ class AuxiliaryDetectionLoss:
     """
 
     part_names: tuple[str, ...] = (*DetectionLoss.part_names, *(f"aux_{part}" for part in DetectionLoss.part_names))
+    idle: Mapping[str, str] = {}
 
     def __init__(self, gains: LossConfig, class_weights: Sequence[float] = ()) -> None:
         self.of_a_head = DetectionLoss(gains, class_weights=class_weights)

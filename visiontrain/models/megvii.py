@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from visiontrain.models.archive import Archive
-from visiontrain.models.foreign import LONGEST_NAME, MOST_CLASSES, MOST_LAYERS, fitting
-from visiontrain.models.pickled import Refused, StoredTensor, printable
-from visiontrain.paths import datasets_dir
+from visiontrain.models.foreign import MOST_CLASSES, as_ours, fitting, tensors_of, unnamed_classes
+from visiontrain.models.pickled import Refused, StoredTensor
 
 LICENCE = "Apache-2.0 (of the published weights; the file names none)"
 STEM, CLASSES = "backbone.backbone.stem.conv.conv.weight", "head.cls_preds.0.weight"
@@ -56,35 +55,15 @@ def read_megvii(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]:
     Raises:
         Refused: not the layers of a model here.
     """
-    stored = _renamed(content["model"])
-    names = class_names(_classes(content["model"]))
-    model = fitting(
-        {name: tensor.shape for name, tensor in stored.items()} | {"model.0.white": ()}, names, "", ["yolox"]
-    )
+    state = tensors_of(content["model"])
+    stored = {_our_name(name): tensor for name, tensor in state.items()}
+    shapes = {name: tensor.shape for name, tensor in stored.items()} | {"model.0.white": ()}
+    model = fitting(shapes, unnamed_classes(_classes(state)), "", ["yolox"])
     model.licence = LICENCE
-    weights = {name: _float(archive.tensor(tensor)) for name, tensor in stored.items()}
-    weights["model.0.conv.weight"] = for_our_pixels(weights["model.0.conv.weight"])
-    imgsz = SMALL_IMGSZ if model.name in SMALL else IMGSZ
-    return {
-        "schema_version": 1,
-        "kind": "model",
-        "model": model.description() | {"imgsz": imgsz},
-        "settings": {"imgsz": imgsz},
-        "given": [],
-        "data_fingerprint": "",
-        "versions": {},
-        "weights": weights | {"model.0.white": torch.tensor(WHITE)},
-    }
-
-
-def class_names(classes: int) -> list[str]:
-    """COCO's where there are 80, for the file names none; else class0, class1, ..."""
-    if classes != 80:
-        return [f"class{number}" for number in range(classes)]
-    import yaml
-
-    text = (datasets_dir() / "coco.yaml").read_text(encoding="utf-8")
-    return list(yaml.safe_load(text)["names"].values())
+    made = as_ours(model, SMALL_IMGSZ if model.name in SMALL else IMGSZ, stored, archive)
+    first = for_our_pixels(made["weights"]["model.0.conv.weight"])
+    made["weights"] |= {"model.0.conv.weight": first, "model.0.white": torch.tensor(WHITE)}
+    return made
 
 
 def for_our_pixels(weight: Tensor) -> Tensor:
@@ -94,18 +73,6 @@ def for_our_pixels(weight: Tensor) -> Tensor:
     left, upper right, lower left and lower right pixels.
     """
     return weight[:, [3 * (2 * right + lower) + 2 - c for c in range(3) for lower in (0, 1) for right in (0, 1)]]
-
-
-def _renamed(state: Mapping[Any, Any]) -> dict[str, StoredTensor]:
-    """The tensors by our names."""
-    if len(state) > MOST_LAYERS:
-        raise Refused(f"its model has more than {MOST_LAYERS:,} weights")
-    if not all(type(name) is str and len(name) <= LONGEST_NAME for name in state):
-        raise Refused("its model has a weight that is not named by short text")
-    wrong = next((name for name, tensor in state.items() if type(tensor) is not StoredTensor), "")
-    if wrong:
-        raise Refused(f"its model has a weight that is no tensor, {printable(wrong, 80)}")
-    return {_our_name(name): tensor for name, tensor in state.items()}
 
 
 def _our_name(name: str) -> str:
@@ -120,7 +87,3 @@ def _classes(state: Mapping[str, StoredTensor]) -> int:
     if predictor is None or len(predictor.shape) != 4 or not 0 < predictor.shape[0] <= MOST_CLASSES:
         raise Refused(f"its number of classes is not known: {CLASSES} is not there, or has another shape")
     return predictor.shape[0]
-
-
-def _float(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor

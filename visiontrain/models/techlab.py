@@ -12,10 +12,16 @@ from torch import Tensor
 from visiontrain.models import build_model, model_names
 from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
-from visiontrain.models.foreign import DEFAULT_IMGSZ, LONGEST_NAME, MOST_CLASS_WIDTH, MOST_CLASSES, MOST_LAYERS
-from visiontrain.models.pickled import Refused, StoredTensor, printable
+from visiontrain.models.foreign import (
+    DEFAULT_IMGSZ,
+    MOST_CLASS_WIDTH,
+    MOST_CLASSES,
+    as_ours,
+    tensors_of,
+    unnamed_classes,
+)
+from visiontrain.models.pickled import Refused, printable
 from visiontrain.models.yolov9 import HEAD
-from visiontrain.paths import datasets_dir
 
 LICENCE = "MIT (of the published weights; the file names none)"
 FIRST = "0.conv.weight"
@@ -44,35 +50,15 @@ def read_techlab(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]
         Refused: not the layers of a yolov9 here.
     """
     state = _state(content)
-    wrong = next((name for name, tensor in state.items() if type(tensor) is not StoredTensor), "")
-    if wrong:
-        raise Refused(f"its model has a weight that is no tensor, {printable(wrong, 80)}")
     for name, tensor in state.items():
         if _BINS.search(name) and not torch.equal(archive.tensor(tensor).flatten(), torch.arange(16.0)):
             raise Refused(f"the bins of its distances are not 0 to 15 ({printable(name, 80)})")
     stored = {_our_name(name): tensor for name, tensor in state.items() if not _BINS.search(name)}
     model = _fitting({name: tensor.shape for name, tensor in stored.items()})
     model.licence = LICENCE
-    return {
-        "schema_version": 1,
-        "kind": "model",
-        "model": model.description() | {"imgsz": DEFAULT_IMGSZ},
-        "settings": {"imgsz": DEFAULT_IMGSZ},
-        "given": [],
-        "data_fingerprint": "",
-        "versions": {},
-        "weights": _unsaid(model) | {name: _float(archive.tensor(tensor)) for name, tensor in stored.items()},
-    }
-
-
-def class_names(classes: int) -> list[str]:
-    """COCO's where there are 80, for the file names none; else class0, class1, ..."""
-    if classes != 80:
-        return [f"class{number}" for number in range(classes)]
-    import yaml
-
-    text = (datasets_dir() / "coco.yaml").read_text(encoding="utf-8")
-    return list(yaml.safe_load(text)["names"].values())
+    made = as_ours(model, DEFAULT_IMGSZ, stored, archive)
+    made["weights"] = _unsaid(model) | made["weights"]
+    return made
 
 
 def _state(content: Any) -> dict[str, Any]:
@@ -81,9 +67,10 @@ def _state(content: Any) -> dict[str, Any]:
         return {}
     for state, start in ((content, ""), *((content.get(key), start) for key, start in PLACES)):
         if isinstance(state, dict) and start + FIRST in state:
-            if len(state) > MOST_LAYERS or not all(type(k) is str and len(k) <= LONGEST_NAME for k in state):
-                raise Refused(f"its model has more than {MOST_LAYERS:,} weights, or some not named by short text")
-            return {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
+            state = tensors_of(
+                {k: v for k, v in state.items() if not start or (type(k) is str and k.startswith(start))}
+            )
+            return {name.removeprefix(start): tensor for name, tensor in state.items()}
     return {}
 
 
@@ -99,7 +86,7 @@ def _fitting(shapes: Mapping[str, tuple[int, ...]]) -> Detector:
     last, inside = shapes.get(_CLASSES, ()), shapes.get(_WIDTH, ())
     if len(last) != 4 or len(inside) != 4 or not 0 < last[0] <= MOST_CLASSES or inside[0] > MOST_CLASS_WIDTH:
         raise Refused(f"its layer {HEAD} is no head of a YOLOv9 (22.heads.0.class_conv), so its classes are not known")
-    names, helped = class_names(last[0]), any(name.startswith("auxiliary.") for name in shapes)
+    names, helped = unnamed_classes(last[0]), any(name.startswith("auxiliary.") for name in shapes)
     nearest: list[tuple[int, str, str]] = []
     for name in model_names("yolov9"):
         with torch.device("meta"):
@@ -121,7 +108,3 @@ def _unsaid(model: Detector) -> dict[str, Tensor]:
     """What a file need not have: bins by our name, and how many batches a BatchNorm has seen, which nothing depends on."""
     ends = {"dfl.conv.weight": torch.arange(16.0).view(1, 16, 1, 1), "num_batches_tracked": torch.tensor(0)}
     return {name: made for name in model.state_dict() for end, made in ends.items() if name.endswith(end)}
-
-
-def _float(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor
