@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -38,7 +38,6 @@ class DetectionLoss:
 
     term = "detect"
     part_names: tuple[str, ...] = ("box_loss", "cls_loss", "dfl_loss")
-    idle: Mapping[str, str] = {}  # settings that change nothing here, with the reason
 
     def __init__(
         self, gains: LossConfig, assigner: TaskAlignedAssigner | None = None, class_weights: Sequence[float] = ()
@@ -110,7 +109,6 @@ class DualDetectionLoss:
     """
 
     part_names: tuple[str, ...] = ("box_loss", "cls_loss", "l1_loss", "o2o_box_loss", "o2o_cls_loss", "o2o_l1_loss")
-    idle: Mapping[str, str] = {}
 
     def __init__(self, gains: LossConfig, class_weights: Sequence[float] = (), progress: float = 0.0) -> None:
         self.gains, self.class_weights = gains, class_weights
@@ -152,7 +150,6 @@ class AuxiliaryDetectionLoss:
     """
 
     part_names: tuple[str, ...] = (*DetectionLoss.part_names, *(f"aux_{part}" for part in DetectionLoss.part_names))
-    idle: Mapping[str, str] = {}
 
     def __init__(self, gains: LossConfig, class_weights: Sequence[float] = ()) -> None:
         self.of_a_head = DetectionLoss(gains, class_weights=class_weights)

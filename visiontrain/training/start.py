@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -102,7 +102,8 @@ def of_its_family(config: TrainConfig) -> TrainConfig:
         WeightsError: the checkpoint cannot be read.
     """
     family = family_of(config.model) if from_scratch(config) else read_checkpoint(config.model)["model"]["family"]
-    idle = LOSSES[MODELS[family].loss].idle if family in MODELS else {}
+    loss = LOSSES[MODELS[family].loss] if family in MODELS else None
+    idle: Mapping[str, str] = getattr(loss, "idle", {})  # of a loss that a setting changes nothing in
     values, leaves = config.values(), leaves_of(TrainConfig)
     wrong = [
         f"{n}={values[n]}: changes nothing for {family}: {why}"
