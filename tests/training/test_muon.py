@@ -90,15 +90,17 @@ def test_it_moves_hidden_layers_that_mix_channels():
     assert groups["matrices"]["weight_decay"] == groups["weights"]["weight_decay"] == 5e-4
 
 
-def test_layers_learn_at_a_share_of_the_next_ones_rate():
-    model = build_model("yolov8n", ["a", "b"])
+@pytest.mark.parametrize(("name", "auxiliary"), [("yolov8n", False), ("yolov9t", True)])
+def test_layers_learn_at_a_share_of_the_next_ones_rate(name, auxiliary):
+    """Auxiliary layers, which are numbered on from the head's 22, learn as the head does."""
+    model = build_model(name, ["a", "b"], auxiliary=auxiliary)
     groups = parameter_groups(model, 5e-4, layer_decay=0.5)
     factors = {
         name: next(g["factor"] for g in groups if any(p is q for q in g["params"]))
         for name, p in model.named_parameters()
         if p.requires_grad
     }
-    assert all(factor == 0.5 ** (22 - int(name.split(".")[1])) for name, factor in factors.items())
+    assert all(factor == 0.5 ** max(22 - int(name.split(".")[1]), 0) for name, factor in factors.items())
     assert len(groups) == len({(g["role"], g["factor"]) for g in groups})
     schedule = Schedule(1000, 0, lr0=0.1, lrf=0.1, momentum=0.9, warmup_momentum=0.8, warmup_bias_lr=0.1, cosine=False)
     optimizer = torch.optim.SGD(groups, lr=1.0)

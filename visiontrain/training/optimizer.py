@@ -131,18 +131,18 @@ def parameter_groups(
     Args:
         matrices: the weights that Muon moves are a role of their own.
         layer_decay: a layer's factor is this of the next one's; that of the last layer, the head, is 1. Layers are those that
-            checkpoints number: model.0, model.1 and so on.
+            checkpoints number: model.0, model.1 and so on. Auxiliary layers, which are numbered on, have 1 too.
 
     Source:
         Layer-wise decay: Clark et al., ELECTRA, ICLR 2020, arXiv:2003.10555.
     """
     moved = muon.matrices_of(model) if matrices else set()
     layers = {name: _layer(name) for name, _ in model.named_parameters()}
-    last = max(layers.values(), default=0)
+    last = max((layer for name, layer in layers.items() if not name.startswith("auxiliary.")), default=0)
     groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            factor = 1.0 if layer_decay == 1 else layer_decay ** (last - layers[name])
+            factor = 1.0 if layer_decay == 1 else layer_decay ** max(last - layers[name], 0)
             groups.setdefault((_role(name, parameter, moved), factor), []).append(parameter)
     return [
         {
