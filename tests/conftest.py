@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from narrow import SIZES
+from narrow import narrow_families
 
 # Small tensors gain nothing from many threads, and threads that wait for each other lose much on a busy machine.
 # By environment: tests of the settings need no torch, and children inherit it.
@@ -50,30 +50,11 @@ def narrow(monkeypatch):
     """A sixteenth of the width, one thread: for tests of the machinery, not of the network."""
     import torch
 
-    from visiontrain import models
-
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": SIZES[family]})
-    _narrow_networks(monkeypatch)
+    narrow_families(monkeypatch)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def _narrow_networks(monkeypatch) -> None:
-    """What torchvision would call resnetn and convnextn."""
-    from torchvision import models
-    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
-    from torchvision.models.resnet import BasicBlock, ResNet
-
-    stages = [CNBlockConfig(*stage) for stage in ((8, 16, 1), (16, 24, 1), (24, 32, 1), (32, None, 1))]
-    monkeypatch.setattr(models, "resnetn", lambda weights: ResNet(BasicBlock, [1, 1, 1, 1]), raising=False)
-    monkeypatch.setattr(
-        models,
-        "convnextn",
-        lambda weights, stochastic_depth_prob: ConvNeXt(stages, stochastic_depth_prob),
-        raising=False,
-    )
 
 
 @pytest.hookimpl(tryfirst=True)

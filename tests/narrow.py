@@ -31,3 +31,23 @@ LARGE_YOLOV9 = {
     "halving": "mean and largest",
     "leading": True,
 }
+
+
+def narrow_families(monkeypatch) -> None:
+    """Each family has one size, n."""
+    from torchvision import models as torchvision_models
+    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+    from torchvision.models.resnet import BasicBlock, ResNet
+
+    from visiontrain import models
+
+    def resnet(weights):
+        return ResNet(BasicBlock, [1, 1, 1, 1])
+
+    def convnext(weights, stochastic_depth_prob):
+        stages = [CNBlockConfig(*stage) for stage in ((8, 16, 1), (16, 24, 1), (24, 32, 1), (32, None, 1))]
+        return ConvNeXt(stages, stochastic_depth_prob)
+
+    monkeypatch.setattr(models, "_sizes", lambda family: {"n": SIZES[family]})
+    monkeypatch.setattr(torchvision_models, "resnetn", resnet, raising=False)
+    monkeypatch.setattr(torchvision_models, "convnextn", convnext, raising=False)

@@ -87,7 +87,8 @@ PLACES: dict[str, tuple[str, ...]] = {
         *("patience", "resume"),
     ),
     "Window and weights": (
-        *("last_window", "norm", "freeze", "backbone_weights", "sha256", "reduce", "checkpoint_blocks", "amp"),
+        *("last_window", "norm", "freeze", "auxiliary", "backbone_weights", "sha256", "reduce"),
+        *("checkpoint_blocks", "amp"),
     ),
     "Run": (*("val", "seed", "deterministic", "cache", "download", "timeout", "max_restarts", "preflight", "export"),),
     "Ways of looking": ("augment", "tile", "tile_overlap", "vid_stride", "half"),
