@@ -98,6 +98,7 @@ def test_a_file_of_the_users_goes_first(server, shelf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "known.pt").touch()
     assert located("known.pt", True, "") == "known.pt" and located("runs/known.pt", True, "") == "runs/known.pt"
+    assert located("unknown.onnx", True, "") == "unknown.onnx"  # an export of the user's that is not there
     with pytest.raises(WeightsError, match="nothing to confirm"):
         located("mine.pt", True, SUM)
     assert not server.log

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from visiontrain.config.sizes import CHECKPOINTS, FOREIGN
 from visiontrain.errors import DataError, WeightsError
 from visiontrain.fetching import Cut, alone, digest_of, fetched
 from visiontrain.paths import cache_dir, weights_dir
@@ -47,7 +48,9 @@ def located(model: str, download: bool, sha256: str) -> str:
     Raises:
         WeightsError: not there and not to be fetched, no network, another file than was meant, or to be confirmed first.
     """
-    entry = None if Path(model).exists() or Path(model).name != model else catalogue().get(Path(model).stem)
+    entry = None
+    if Path(model).name == model and Path(model).suffix in (*CHECKPOINTS, *FOREIGN) and not Path(model).exists():
+        entry = catalogue().get(Path(model).stem)
     if entry is None:
         if sha256:
             raise WeightsError(f"sha256: model={model} is not fetched, so there is nothing to confirm; leave it out")
