@@ -74,9 +74,14 @@ def test_auto_goes_by_the_length_of_the_run():
     config = OptimConfig()
     short = choose_optimizer(config, frozenset(), updates=LONG_RUN - 1, classes=3, images_per_update=64)
     long = choose_optimizer(config, frozenset(), updates=LONG_RUN, classes=3, images_per_update=64)
-    assert (short.config.optimizer, long.config.optimizer) == ("AdamW", "SGD")
+    assert (short.config.optimizer, long.config.optimizer) == ("AdamW", "Muon")
     assert short.config.lr0 < config.lr0
-    assert long.config == replace(config, optimizer="SGD")
+    assert long.config == replace(config, optimizer="Muon", lr0=0.02)
+    tuned = choose_optimizer(config, frozenset(), updates=LONG_RUN, classes=3, images_per_update=64, scratch=False)
+    assert tuned.config.lr0 == 0.01 and "from a checkpoint" in tuned.reason
+    given = replace(config, lr0=0.3)
+    kept = choose_optimizer(given, frozenset({"lr0"}), updates=LONG_RUN, classes=3, images_per_update=64)
+    assert (kept.config.optimizer, kept.config.lr0) == ("Muon", 0.3)
     assert str(LONG_RUN - 1) in short.reason
     assert str(LONG_RUN) in long.reason
 

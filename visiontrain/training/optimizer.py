@@ -16,7 +16,8 @@ from visiontrain.training.schedule import RECIPE_IMAGES, Schedule, lr_factor
 
 ROLES = ("weights", muon.ROLE, "norms", "biases")
 DECAYING = ("weights", muon.ROLE)
-LONG_RUN = 10_000  # updates from which SGD is worth its slower start
+LONG_RUN = 10_000  # updates from which auto takes Muon
+MUON_RATE = 0.02  # from scratch; half of it from a checkpoint
 
 
 def _sgd(groups: list[dict], config: OptimConfig) -> Optimizer:
@@ -111,12 +112,17 @@ def _chosen(config: OptimConfig, given: frozenset[str], updates: int, classes: i
         return Choice(config, why)
     if config.optimizer != "auto":
         return Choice(config, "as given")
+    begin = "from scratch" if scratch else "from a checkpoint"
     if updates >= LONG_RUN:
-        return Choice(replace(config, optimizer="SGD"), f"{updates} planned updates, at least {LONG_RUN}")
+        why = f"{updates} planned updates, at least {LONG_RUN}"
+        if "lr0" in given:
+            return Choice(replace(config, optimizer="Muon"), why)
+        lr0 = MUON_RATE if scratch else MUON_RATE / 2
+        return Choice(replace(config, optimizer="Muon", lr0=lr0), f"{why}; lr0 {lr0:g} {begin}")
     fitting = {name: value for name, value in fitting.items() if name not in given}
     why = f"{updates} planned updates, fewer than {LONG_RUN}"
     if "lr0" in fitting:
-        why += f"; lr0 {rate:g} / (4 + {classes} classes)" + (" from scratch" if scratch else " from a checkpoint")
+        why += f"; lr0 {rate:g} / (4 + {classes} classes) {begin}"
     return Choice(replace(config, optimizer="AdamW", **fitting), why)
 
 
