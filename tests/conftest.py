@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from narrow import narrow_families
 
 # Small tensors gain nothing from many threads, and threads that wait for each other lose much on a busy machine.
 # By environment: tests of the settings need no torch, and children inherit it.
@@ -48,11 +50,7 @@ def narrow(monkeypatch):
     """A sixteenth of the width, one thread: for tests of the machinery, not of the network."""
     import torch
 
-    from visiontrain import models
-
-    size = {"depth": 0.33, "width": 0.0625, "widest": 1024}
-    own = {"yolov8": {}, "yolo11": {"c3k": False}, "yolo26": {"c3k": False}}
-    monkeypatch.setattr(models, "_sizes", lambda family: {"n": {**size, **own[family]}})
+    narrow_families(monkeypatch)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -144,3 +142,20 @@ def visit(browser):
     yield open_file
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of files on this machine that can fail in several ways, and is asked again at once."""
+    from serving import Server
+
+    from visiontrain import fetching
+
+    monkeypatch.setattr(fetching, "PAUSE", 0)
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()

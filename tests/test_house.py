@@ -18,8 +18,8 @@ LAYERS = {
     "evaluation": 4, "prediction": 4,
     "models": 3, "losses": 3, "data": 3,
     "nn": 2, "boxes": 2, "batch": 2, "drawing": 2, "record": 2,
-    "config": 1, "distributed": 1, "meeting": 1, "memory": 1,
-    "errors": 0, "paths": 0, "place": 0, "terminal": 0, "inline": 0,
+    "config": 1, "distributed": 1, "fetching": 1, "meeting": 1, "memory": 1,
+    "errors": 0, "paths": 0, "place": 0, "source": 0, "terminal": 0, "inline": 0,
 }  # fmt: skip
 STRANGERS = {"models", "losses", "data"}  # of one layer, and never importing each other
 

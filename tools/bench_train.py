@@ -36,8 +36,8 @@ from visiontrain.training.ema import EMA
 from visiontrain.training.optimizer import build_optimizer
 from visiontrain.training.precision import choose_precision
 from visiontrain.training.start import model_with, normalisation_of
+from visiontrain.training.two_pass import accumulator
 from visiontrain.training.update import apply_update
-from visiontrain.training.window import accumulate_window
 
 
 class Clock:
@@ -105,7 +105,7 @@ def measure(config: TrainConfig, windows: int) -> dict[str, Any]:
             with clock.stage("loading"):
                 window: list[Batch] = list(islice(batches, -(-(stop - start) // config.batch)))
             with clock.stage("backward"):
-                sums = accumulate_window(
+                sums = accumulator(model.term_parameters())(
                     model, criterion, window, ranks=Ranks(device), precision=precision, provisional=64.0
                 )
             with clock.stage("update"):

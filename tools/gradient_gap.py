@@ -31,12 +31,13 @@ from visiontrain.models import build_model
 from visiontrain.models.detector import Detector
 from visiontrain.nn.norm import batch_norms, freeze_batch_norm
 from visiontrain.training.precision import Precision
+from visiontrain.training.two_pass import accumulator
 
 CPU = torch.device("cpu")
 MICRO_BATCHES = (16, 8, 4, 2, 1)
 USAGE = (
     "python tools/gradient_gap.py data=PATH [split=train] [images=32] [imgsz=320] [model=yolov8n] [seed=0] "
-    "[statistics=fresh|pictures] [format=text|json]"
+    "[statistics=fresh|pictures] [auxiliary=false|true] [format=text|json]"
 )
 
 
@@ -51,6 +52,7 @@ class Settings:
     model: str = "yolov8n"
     seed: int = 0
     statistics: str = "fresh"
+    auxiliary: str = "false"
     format: str = "text"
 
 
@@ -87,6 +89,8 @@ def read_words(words: Sequence[str]) -> Settings:
         raise ConfigError(f"data= is missing\nusage: {USAGE}")
     if values.get("statistics", "fresh") not in ("fresh", "pictures"):
         raise ConfigError(f"statistics={values['statistics']}: not understood\nusage: {USAGE}")
+    if values.get("auxiliary", "false") not in ("false", "true"):
+        raise ConfigError(f"auxiliary={values['auxiliary']}: not understood\nusage: {USAGE}")
     return Settings(**values)
 
 
@@ -106,7 +110,7 @@ def frozen_model(settings: Settings, class_names: Sequence[str], batch: Batch) -
     with the pictures' own statistics every layer counts, and float32 shows more of its rounding.
     """
     torch.manual_seed(settings.seed)
-    model = build_model(settings.model, class_names).train()
+    model = build_model(settings.model, class_names, auxiliary=settings.auxiliary == "true").train()
     if settings.statistics == "pictures":
         for norm in batch_norms(model):
             norm.momentum = None  # cumulative: the plain mean of what it sees
@@ -136,7 +140,7 @@ def compare(model: Detector, batch: Batch) -> list[Row]:
 
 def gradient(model: Detector, micro_batches: Sequence[Batch]) -> Tensor:
     """The window's gradient, flattened, in float64."""
-    pieces = Pieces(LOSSES[model.loss](LossConfig()), Ranks(CPU))
+    pieces = Pieces(LOSSES[model.loss](LossConfig()), Ranks(CPU), accumulator(model.term_parameters()))
     precision = Precision(CPU, next(model.parameters()).dtype)
     return equality.gradient(pieces, model, micro_batches, precision).vector.double()
 

@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from visiontrain.config.recipes import with_recipe
 from visiontrain.config.schema import (
     CheckConfig,
     CompareConfig,
@@ -20,7 +22,7 @@ from visiontrain.config.schema import (
     TrainConfig,
     ValConfig,
 )
-from visiontrain.config.sizes import CLASSES, counts_of, is_checkpoint
+from visiontrain.config.sizes import CLASSES, counts_of, family_named, is_checkpoint
 from visiontrain.data.index_size import images_kept
 from visiontrain.errors import ConfigError, DataError, VisionTrainError, empty_frames
 from visiontrain.paths import cache_dir
@@ -29,6 +31,8 @@ from visiontrain.record.wire import home, told_home
 from visiontrain.training.footprint import Footprint
 from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
+
+Published = TypeVar("Published", TrainConfig, ValConfig, PredictConfig, CheckConfig, ExportConfig)
 
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.checks.check import CheckResult
@@ -47,6 +51,7 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None
     """Train with settings that are checked already: here, or as a rank on each of several devices of this machine."""
     _not_in_a_worker()
     before_torch()
+    config = with_published(config)
     with _holding_nothing(), told_home() as tell:
         devices, max_restarts = ranks_to_start(config)
         if devices:
@@ -59,6 +64,15 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None
             result = train_detector(config, callbacks)
             tell(result)
     return result
+
+
+def with_published(config: Published) -> Published:
+    """The settings with the place of published weights in place of their name, which are fetched where that is asked for."""
+    if not config.sha256 and (not is_checkpoint(config.model) or Path(config.model).exists()):
+        return config
+    from visiontrain.models.published import located
+
+    return replace(config, model=located(config.model, config.download, config.sha256))
 
 
 def ranks_to_start(config: TrainConfig) -> tuple[list[str], int]:
@@ -98,7 +112,7 @@ def run_validation(config: ValConfig) -> Evaluation:
     from visiontrain.evaluation.validation import validate
 
     with _holding_nothing():
-        return validate(config)
+        return validate(with_published(config))
 
 
 def run_prediction(config: PredictConfig, lines: bool = False) -> Iterator[Results]:
@@ -106,7 +120,7 @@ def run_prediction(config: PredictConfig, lines: bool = False) -> Iterator[Resul
     before_torch()
     from visiontrain.prediction.run import predict as look
 
-    return look(config, lines=lines)
+    return look(with_published(config), lines=lines)
 
 
 def run_check(config: CheckConfig) -> CheckResult:
@@ -115,7 +129,7 @@ def run_check(config: CheckConfig) -> CheckResult:
     from visiontrain.checks.check import run_check as look
 
     with _holding_nothing():
-        return look(config)
+        return look(with_published(config))
 
 
 def run_convert(config: ConvertConfig) -> Conversion | ConvertedWeights:
@@ -134,7 +148,7 @@ def run_export(config: ExportConfig) -> ExportedFile:
     before_torch()
     from visiontrain.exporters.export import export as export_model
 
-    return export_model(config)
+    return export_model(with_published(config))
 
 
 def _not_in_a_worker() -> None:
@@ -190,6 +204,7 @@ def run_plan(config: PlanConfig) -> Plan:
     With norm=frozen it stands for a start from a checkpoint.
     """
     about = _checkpoint(config.model)
+    config = with_recipe(config, about.get("family") or family_named(config.model))
     start = about.get("norm", "batch" if config.norm == "frozen" else "")
     images, footprint = _foresee(config, about)
     return make_plan(
@@ -239,7 +254,7 @@ def _foresee(config: PlanConfig, about: Mapping[str, Any]) -> tuple[int, Footpri
         classes = classes or len(description.names)
         if not images:
             images, path_bytes = _count_images(description)
-    counts = counts_of(about.get("name", config.model), classes or CLASSES)
+    counts = counts_of(about.get("name", config.model), classes or CLASSES, config.auxiliary)
     images = images_kept(images, config.fraction) if images else 0
     return images, Footprint(counts, classes > 0, path_bytes)
 

@@ -18,6 +18,7 @@ from visiontrain.actions import (
     run_plan,
     run_training,
     run_validation,
+    with_published,
 )
 from visiontrain.config.parse import parse_keywords
 from visiontrain.config.schema import (
@@ -342,7 +343,8 @@ def _of_prediction(source: Any, settings: dict[str, Any]) -> tuple[PredictConfig
         words = describe(source)
     else:
         words = str(source)
-    return parse_keywords(PredictConfig, {"save": False, "source": words, **settings}), None if plain else source
+    config = with_published(parse_keywords(PredictConfig, {"save": False, "source": words, **settings}))
+    return config, None if plain else source
 
 
 def _results(

@@ -58,6 +58,15 @@ def complete_iou(predicted: Tensor, target: Tensor, eps: float = 1e-7) -> Tensor
     return iou - distance / hull - alpha * v
 
 
+def plain_iou(predicted: Tensor, target: Tensor) -> Tensor:
+    """Intersection over union of boxes taken pair by pair: (..., 4) xyxy, broadcast together -> (...,) in 0..1; 0 without area."""
+    p, t = at_least_float32(predicted), at_least_float32(target)
+    low, high = torch.maximum(p[..., :2], t[..., :2]), torch.minimum(p[..., 2:], t[..., 2:])
+    overlap = (high - low).clamp(min=0).prod(-1)
+    areas = (p[..., 2:] - p[..., :2]).prod(-1) + (t[..., 2:] - t[..., :2]).prod(-1)
+    return overlap / (areas - overlap + 1e-16)
+
+
 def at_least_float32(tensor: Tensor) -> Tensor:
     """The tensor itself in float32 or float64, a float32 copy of anything narrower."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -18,7 +18,7 @@ from visiontrain.config.sizes import model_names
 from visiontrain.config.values import leaves_of
 
 SETTINGS = {verb: settings for verb, (settings, _, _) in VERBS.items() if settings}
-TYPED_FREELY = {"freeze", "classes", "name"}  # texts of which no list can be made
+TYPED_FREELY = {"freeze", "classes", "name", "sha256"}  # texts of which no list can be made
 
 
 def in_bash(code: str, cwd=None) -> list[str]:

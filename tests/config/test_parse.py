@@ -135,7 +135,7 @@ def test_a_mistake_does_not_swallow_the_next_setting():
         ("workers=-3", "at least 0"),
         ("close_mosaic=none", "a whole number"),
         ("amp=maybe", "true or false"),
-        ("optimizer=Lion", "auto, SGD or AdamW"),
+        ("optimizer=Lion", "auto, SGD, AdamW or Muon"),
         ("last_window=pad", "use or drop"),
         ("momentum=1", "below 1"),
         ("lr0=0", "above 0"),

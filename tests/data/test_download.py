@@ -11,7 +11,6 @@ import stat
 import tarfile
 import threading
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,13 @@ import pytest
 import yaml
 from data import kinds
 
-from visiontrain import cli
-from visiontrain.data import download, unpack
+from visiontrain import cli, fetching
+from visiontrain.data import unpack
 from visiontrain.data.description import draw_here, load_description
 from visiontrain.data.index import read_split
-from visiontrain.data.sources import untrusted
 from visiontrain.errors import DataError
 from visiontrain.paths import datasets_dir
+from visiontrain.source import untrusted
 
 NAMES = ("images/train/a", "images/train/b", "images/val/c")
 
@@ -58,78 +57,6 @@ def tarred(files: dict[str, bytes], *extra: tarfile.TarInfo, mode: str = "w:gz")
             for info in extra:
                 archive.addfile(info)
         return raw.getvalue()
-
-
-class Server(ThreadingHTTPServer):
-    """Serves ``files``; the next answers end after the bytes in ``cuts``; ``log`` has the Range of every request."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.cuts: list[int] = []
-        self.log: list[str] = []
-        self.sent = 0
-        self.tag = '"1"'
-        self.ranges = True
-        self.length = True
-        self.moved: dict[str, str] = {}
-
-    def url(self, name: str) -> str:
-        return f"http://127.0.0.1:{self.server_port}/{name}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        server, path = self.server, self.path.strip("/")
-        asked = self.headers.get("Range", "")
-        server.log.append(asked)
-        if path in server.moved:
-            self.send_response(302)
-            self.send_header("Location", server.moved[path])
-            self.end_headers()
-            return
-        if path not in server.files:
-            self.send_error(404)
-            return
-        content = server.files[path]
-        start = int(asked[6:-1]) if asked and server.ranges else 0
-        if start and self.headers.get("If-Range", server.tag) != server.tag:
-            start = 0  # it has changed
-        if start >= len(content):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.end_headers()
-            return
-        self.send_response(206 if start else 200)
-        if server.tag:
-            self.send_header("ETag", server.tag)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        if server.length:
-            self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        part = content[start:][: server.cuts.pop(0) if server.cuts else None]
-        server.sent += len(part)
-        self.wfile.write(part)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(download, "PAUSE", 0)
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 @pytest.fixture
@@ -201,7 +128,7 @@ def test_a_cut_is_resumed_where_it_was(server, describe, sum_known):
 
 def test_a_later_command_goes_on_with_what_an_earlier_one_got(server, describe, user_cache):
     server.files["d.zip"] = zipped(members())
-    server.cuts = [1000, *[0] * download.FAILURES]
+    server.cuts = [1000, *[0] * fetching.FAILURES]
     file = describe(server.url("d.zip"))
     said = told(file)
     assert "the same command goes on from there" in said and "and unpack it so that these are there" in said
@@ -220,7 +147,7 @@ def test_without_ranges_a_cut_begins_anew(server, describe):
 
 def test_a_file_that_changed_meanwhile_is_not_patched_together(server, describe):
     old, new = zipped(members()), zipped(members() | {"labels/val/c.txt": b"0 0.4 0.4 0.2 0.2\n"})
-    server.files["d.zip"], server.cuts = old, [1000, *[0] * download.FAILURES]
+    server.files["d.zip"], server.cuts = old, [1000, *[0] * fetching.FAILURES]
     file = describe(server.url("d.zip"))
     told(file)
     server.files["d.zip"], server.tag, server.sent = new, '"2"', 0
@@ -237,7 +164,7 @@ def test_without_a_version_and_without_a_sum_nothing_is_resumed(server, describe
 
 def test_a_partial_file_that_is_complete_is_used(server, describe, user_cache):
     """The connection broke after the last byte: the server has no more to give (416)."""
-    server.files["d.zip"], server.cuts = zipped(members()), [1000, *[0] * download.FAILURES]
+    server.files["d.zip"], server.cuts = zipped(members()), [1000, *[0] * fetching.FAILURES]
     file = describe(server.url("d.zip"))
     told(file)
     (part,) = (user_cache / "downloads").glob("*.part")
@@ -248,7 +175,7 @@ def test_a_partial_file_that_is_complete_is_used(server, describe, user_cache):
 
 
 def test_a_partial_file_that_is_too_long_begins_anew(server, describe, user_cache):
-    server.files["d.zip"], server.cuts = zipped(members()), [1000, *[0] * download.FAILURES]
+    server.files["d.zip"], server.cuts = zipped(members()), [1000, *[0] * fetching.FAILURES]
     file = describe(server.url("d.zip"))
     told(file)
     (part,) = (user_cache / "downloads").glob("*.part")
@@ -281,7 +208,7 @@ def test_more_than_was_announced_is_not_taken(server, describe, user_cache):
 
 def test_a_size_that_nobody_announced_has_a_limit(server, describe, monkeypatch):
     server.files["d.zip"] = zipped(members())
-    monkeypatch.setattr(download, "MOST_BYTES", 100)
+    monkeypatch.setattr(fetching, "MOST_BYTES", 100)
     assert f"write bytes: {len(server.files['d.zip'])} to its download" in told(describe(server.url("d.zip")))
     server.length = False
     assert "more than 100 bytes come" in told(describe(server.url("d.zip")))
@@ -289,7 +216,7 @@ def test_a_size_that_nobody_announced_has_a_limit(server, describe, monkeypatch)
 
 def test_a_full_disk_is_told_before_anything_comes(server, describe, monkeypatch):
     server.files["d.zip"] = zipped(members())
-    monkeypatch.setattr(unpack.shutil, "disk_usage", lambda folder: type("", (), {"free": 100}))
+    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda folder: type("", (), {"free": 100}))
     assert "are free; make room, or set VISIONTRAIN_CACHE" in told(describe(server.url("d.zip")))
     assert server.sent <= 100_000
 
@@ -551,7 +478,7 @@ def test_other_hosts_fetch_shipped_data_for_themselves(monkeypatch):
 
 
 def test_notes_of_a_download_hold_no_more_than_its_version(server, describe, user_cache):
-    server.files["d.zip"], server.cuts = zipped(members()), [1000, *[0] * download.FAILURES]
+    server.files["d.zip"], server.cuts = zipped(members()), [1000, *[0] * fetching.FAILURES]
     told(describe(server.url("d.zip")))
     (note,) = (user_cache / "downloads").glob("*.json")
     assert json.loads(note.read_text()) == {"version": '"1"'}

@@ -10,6 +10,7 @@ from laws.toys import (
     TOLERANCE,
     Narrow,
     NarrowDual,
+    NarrowX,
     Pieces,
     Toy,
     cut,
@@ -66,6 +67,12 @@ def test_detector(dtype):
 def test_detector_with_two_heads(dtype):
     """Two terms with two weights: each parameter is reached by one of them."""
     check_split_invariance(OURS, NarrowDual(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
+def test_detector_whose_assignment_counts_anchors(dtype):
+    """With class weights, and the part of the loss that the last epochs have."""
+    check_split_invariance(OURS, NarrowX(dtype))
 
 
 def test_each_head_reaches_its_own_parameters_alone():

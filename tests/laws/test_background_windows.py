@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from laws.toys import OURS, TOLERANCE, Narrow, Pieces, Toy, cut, gradient_by_hand, relative, run_window
+from laws.toys import OURS, TOLERANCE, Narrow, NarrowX, Pieces, Toy, cut, gradient_by_hand, relative, run_window
 
 
 def check_background_window(pieces: Pieces, world=None):
@@ -19,7 +19,9 @@ def check_background_window(pieces: Pieces, world=None):
         assert relative(outcome.gradient, whole) <= TOLERANCE[world.dtype]
 
 
-@pytest.mark.parametrize("world", [Toy(), Narrow(torch.float32), Narrow()], ids=["toy", "fp32", "fp64"])
+@pytest.mark.parametrize(
+    "world", [Toy(), Narrow(torch.float32), Narrow(), NarrowX()], ids=["toy", "fp32", "fp64", "yolox"]
+)
 def test_background_window(world):
     check_background_window(OURS, world)
 

@@ -7,15 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from narrow import LARGE_YOLOV9, SIZES
 from torch import Tensor, nn
 
 from visiontrain.batch import Batch, Targets
 from visiontrain.config.groups import LossConfig
 from visiontrain.distributed import Ranks
-from visiontrain.losses import DetectionLoss, DualDetectionLoss, LossSum, Term
+from visiontrain.losses import AuxiliaryDetectionLoss, DetectionLoss, DualDetectionLoss, LossSum, Term, YOLOXLoss
 from visiontrain.models.detector import Detector
 from visiontrain.models.yolo26 import YOLO26
 from visiontrain.models.yolov8 import YOLOv8
+from visiontrain.models.yolov9 import YOLOv9
+from visiontrain.models.yolox import YOLOX
 from visiontrain.nn.norm import freeze_batch_norm
 from visiontrain.training.precision import Precision
 from visiontrain.training.update import Update, apply_update
@@ -138,6 +141,40 @@ class NarrowDual(Narrow):
     @property
     def criterion(self) -> DualDetectionLoss:
         return DualDetectionLoss(LossConfig(), progress=0.4)
+
+
+@dataclass
+class NarrowX(Narrow):
+    """yolox with a sixteenth of the channels: how many anchors are positive follows from the predictions."""
+
+    def model(self) -> Detector:
+        torch.manual_seed(0)
+        model = YOLOX("yolox_n", ["a", "b", "c"], depth=0.33, width=0.0625, depthwise=True)
+        return freeze_batch_norm(model.to(self.dtype).train())
+
+    @property
+    def criterion(self) -> YOLOXLoss:
+        return YOLOXLoss(LossConfig(), class_weights=(0.3, 1.0, 4.0), last=0.5, progress=0.6)
+
+
+@dataclass
+class NarrowHelped(Narrow):
+    """yolov9 with few channels and its auxiliary layers: two terms that share the backbone.
+
+    ``leading``: as the large sizes, whose auxiliary layers are a second backbone.
+    """
+
+    leading: bool = False
+
+    def model(self) -> Detector:
+        torch.manual_seed(0)
+        size = LARGE_YOLOV9 if self.leading else SIZES["yolov9"]
+        model = YOLOv9("yolov9n", ["a", "b", "c"], **size, auxiliary=True)
+        return freeze_batch_norm(model.to(self.dtype).train())
+
+    @property
+    def criterion(self) -> AuxiliaryDetectionLoss:
+        return AuxiliaryDetectionLoss(LossConfig())
 
 
 @dataclass(frozen=True)

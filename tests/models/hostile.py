@@ -71,6 +71,16 @@ def theirs(model):
     return HEAD + dictionary(ema=model) + END
 
 
+def megvii(stem, classes=None):
+    """A checkpoint as YOLOX's authors write it."""
+    weights = {"backbone.backbone.stem.conv.conv.weight": stem, "head.cls_preds.0.weight": classes or tensor()}
+    return (
+        HEAD
+        + dictionary(model=b"}q\x00(" + b"".join(text(name) + value for name, value in weights.items()) + b"u")
+        + END
+    )
+
+
 def laughs(begin, end):
     """Thirty generations, each holding the one before it ten times: a small program for 10 ** 30 values."""
     recalled = [b"q" + bytes([n]) + (b"h" + bytes([n])) * 9 + end for n in range(30)]
@@ -155,8 +165,12 @@ def archives(trace):
         "os.system in a dictionary": (zipped(ours(runs)), "posix.system"),
         "os.system alone, protocol 4": (zipped(pickle.dumps(Runs(os.system, command), protocol=4)), "posix.system"),
         "os.system in a model of theirs": (zipped(theirs(layer(_modules=runs))), "posix.system"),
+        "os.system in a model of YOLOX": (zipped(megvii(runs)), "posix.system"),
+        "a model of YOLOX in itself": (zipped(megvii(b"h\x00")), "no tensor|number of classes"),
+        "a YOLOX of a billion classes": (zipped(megvii(tensor(), tensor(shape=(1 << 30, 0, 1, 1), strides=(0, 0, 0, 0)))), "classes"),
         "eval": (zipped(pickle.dumps(Runs(eval, f"open({str(trace)!r}, 'w')"), protocol=2)), "eval"),
         "exec, protocol 0": (zipped(pickle.dumps(Runs(exec, "1"), protocol=0)), "exec"),
+        "a model of the GPL repository": (zipped(theirs(layer("models.yolo DetectionModel"))), "MIT project"),
         "getattr": (zipped(HEAD + named("builtins", "getattr") + END), "builtins.getattr"),
         "torch.load again": (zipped(HEAD + named("torch", "load") + text("other.pt") + b"\x85R" + END), "torch.load"),
         "a module of torch that is none of its layers": (zipped(HEAD + named("torch.nn.modules", "x") + END), "torch.nn.modules.x"),

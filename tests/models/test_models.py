@@ -9,12 +9,20 @@ from visiontrain.errors import ConfigError
 from visiontrain.losses import LOSSES
 from visiontrain.models import MODELS, build_model, model_names
 from visiontrain.models.detector import scaled_depth, scaled_width
+from visiontrain.nn.conv import Conv
+from visiontrain.nn.elan import RepConv
 from visiontrain.nn.head import DualOutput
 from visiontrain.nn.norm import batch_norms, running_statistics, swap_norms
 
 torch.set_num_threads(1)
 
 PARAMETERS = {  # of the published models, 80 classes
+    # Built here, torchvision's backbones in them.
+    "resnet18": 13_496_640,
+    "resnet34": 23_604_800,
+    "resnet50": 34_120_704,
+    "convnext_tiny": 35_112_224,
+    "convnext_small": 56_746_784,
     "yolov8n": 3_157_200,
     "yolov8s": 11_166_560,
     "yolov8m": 25_902_640,
@@ -30,6 +38,16 @@ PARAMETERS = {  # of the published models, 80 classes
     "yolo26m": 21_896_248,
     "yolo26l": 26_299_704,
     "yolo26x": 58_993_368,
+    "yolox_nano": 912_159,
+    "yolox_tiny": 5_055_855,
+    "yolox_s": 8_968_255,
+    "yolox_m": 25_326_495,
+    "yolox_l": 54_208_895,
+    "yolox_x": 99_071_455,
+    "yolov9t": 2_442_640,  # these four by the built network; see test_counts_of_yolov9
+    "yolov9s": 7_226_208,
+    "yolov9m": 20_124_000,
+    "yolov9c": 25_498_752,
 }
 EIGHTY = [f"class {i}" for i in range(80)]
 
@@ -43,6 +61,41 @@ def test_parameter_count(name):
     with torch.device("meta"):
         model = build_model(name, EIGHTY)
     assert model.parameter_count() == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "class_width"),
+    [("yolov9t", 2.0, 80), ("yolov9s", 7.1, None), ("yolov9m", 20.0, None), ("yolov9c", 25.3, None)],
+)
+def test_counts_of_yolov9(name, published, class_width):
+    """Millions, as published of networks without auxiliary layers, with each RepConv and BatchNorm folded into one convolution.
+
+    The published t has a class branch of 80 channels; with 128 it is as the MIT project builds it (test_techlab.py).
+    """
+    with torch.device("meta"):
+        model = build_model(name, EIGHTY, class_width)
+    in_pairs = [m for m in model.modules() if isinstance(m, RepConv)]
+    folded = sum(len(m.bn.bias) for m in model.modules() if isinstance(m, Conv))  # scale and shift become a bias
+    folded += sum(m.cv2.conv.weight.numel() + len(m.cv2.bn.bias) for m in in_pairs)  # the 1x1 one goes into the 3x3 one
+    assert round((model.parameter_count() - folded) / 1e6, 1) == published
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("yolov9t", 3_717_680), ("yolov9s", 9_804_512), ("yolov9m", 32_878_432), ("yolov9c", 51_182_080)],
+)
+def test_counts_with_auxiliary_layers(name, parameters):
+    with torch.device("meta"):
+        model = build_model(name, EIGHTY, auxiliary=True)
+        plain = build_model(name, EIGHTY)
+    assert model.parameter_count() == parameters
+    assert plain.state_dict().keys() == {key for key in model.state_dict() if not key.startswith("auxiliary.")}
+
+
+@pytest.mark.parametrize("name", ["yolov8n", "yolo11n", "yolo26n"])
+def test_auxiliary_layers_are_not_made_up(name):
+    with pytest.raises(ConfigError, match=f"auxiliary=true: {name} has no auxiliary head; leave it out.*yolov9t"):
+        build_model(name, ["a"], auxiliary=True)
 
 
 KEYS = {
@@ -72,7 +125,7 @@ def test_a_fresh_model_has_fresh_statistics(family):
         assert not norm.running_mean.any()
         assert (norm.running_var == 1).all()
         assert norm.num_batches_tracked == 0
-        assert (norm.eps, norm.momentum) == (1e-3, 0.03)
+        assert (norm.eps, norm.momentum) in ((1e-3, 0.03), (1e-5, 0.1))  # torchvision's ResNet has the others
 
 
 @pytest.mark.parametrize("family", sorted(MODELS))
@@ -98,15 +151,24 @@ def test_the_seed_decides_the_weights():
     assert not torch.equal(weights(1), weights(2))
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("yolov8nn", "yolov8n"), ("yolo8s", "yolov8s"), ("YOLOv8m", "yolov8m")])
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("yolov8nn", "yolov8n"),
+        ("yolo8s", "yolov8s"),
+        ("YOLOv8m", "yolov8m"),
+        ("yoloxs", "yolox_s"),
+        ("yolox-tiny", "yolox_tiny"),
+    ],
+)
 def test_a_wrong_name_gets_the_near_one(wrong, near):
     with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
         build_model(wrong, ["a"])
 
 
-@pytest.mark.parametrize("wrong", ["", "yolov8", "resnet50"])
+@pytest.mark.parametrize("wrong", ["", "yolov8", "resnet19"])
 def test_a_wrong_name_gets_the_list(wrong):
-    with pytest.raises(ConfigError, match=r"Known are yolo11n, yolo11s.*yolov8x"):
+    with pytest.raises(ConfigError, match=r"Known are .*yolo11n, yolo11s.*yolov8x"):
         build_model(wrong, ["a"])
 
 

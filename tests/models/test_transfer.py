@@ -37,7 +37,7 @@ def test_the_same_classes_give_the_same_model_in_any_order(family, norm):
     with torch.no_grad():
         before, after = old(images), new.eval()(images)
     assert torch.equal(after.boxes, before.boxes)
-    assert torch.equal(after.scores, before.scores[..., [2, 0, 1]])
+    assert torch.allclose(after.scores, before.scores[..., [2, 0, 1]], rtol=1e-5, atol=0)  # a row's place may round it
 
 
 @pytest.mark.parametrize("family", sorted(MODELS))

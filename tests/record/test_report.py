@@ -20,6 +20,7 @@ from visiontrain.errors import ConfigError, Interrupted
 from visiontrain.record.events import RunEnded, WindowClosed
 from visiontrain.record.report.run import write_report
 from visiontrain.record.report.source import MOST_ROWS, sampled
+from visiontrain.record.report.svg import chart, thinned
 from visiontrain.record.sinks.report import Report
 from visiontrain.training.run import train
 
@@ -188,3 +189,8 @@ def test_a_long_run_is_read_in_no_more_time(tmp_path):
     assert max(np.diff(rows)) < 3 * 30000 / MOST_ROWS
     path.write_text("".join(line.format(number, "") for number in range(1, 100)))
     assert [row["updates_attempted"] for row in sampled(path, MOST_ROWS)] == list(range(1, 100))
+
+
+def test_a_legend_shows_counts_as_counts():
+    assert "<b>8</b>" in chart("images per update", [thinned("", [1, 2], [64.0, 8.0])])
+    assert "<b>8.500</b>" in chart("a mean", [thinned("", [1, 2], [64.0, 8.5])])

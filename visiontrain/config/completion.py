@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from visiontrain.config.help import COMPLETION, VERBS
-from visiontrain.config.sizes import CHECKPOINTS, EXPORTED, model_names
+from visiontrain.config.sizes import CHECKPOINTS, EXPORTED, FOREIGN, model_names
 from visiontrain.config.values import Leaf, leaves_of
 from visiontrain.errors import ConfigError
 from visiontrain.paths import datasets_dir
@@ -15,12 +15,12 @@ YAML = (".yaml", ".yml")
 ANY = ("",)  # an ending that every file has
 # How files end that a setting takes; folders are offered beside them.
 FILES: dict[str, tuple[str, ...]] = {
-    "model": (*CHECKPOINTS, ".onnx", ".torchscript"),
+    "model": (*CHECKPOINTS, *FOREIGN, ".onnx", ".torchscript"),
     "data": YAML,
     "cfg": YAML,
     "albumentations": YAML,
     "resume": (".pt",),
-    "weights": CHECKPOINTS,
+    "weights": (*CHECKPOINTS, *FOREIGN),
     "predictions": (".json",),
     **dict.fromkeys(("source", "out", "project", "a", "b"), ANY),
 }

@@ -61,7 +61,7 @@ class OptimConfig(Checked):
     """How weights move."""
 
     optimizer: str = setting(
-        "auto", "auto chooses by the number of planned updates and says what", choices=("auto", "SGD", "AdamW")
+        "auto", "auto chooses by the number of planned updates and says what", choices=("auto", "SGD", "AdamW", "Muon")
     )
     lr0: float = setting(0.01, "learning rate after warm-up; with optimizer=auto it is chosen unless given", above=0)
     lrf: float = setting(0.01, "last learning rate as a fraction of lr0", low=0, high=1)
@@ -71,6 +71,9 @@ class OptimConfig(Checked):
     warmup_momentum: float = setting(0.8, "momentum at the start of warm-up", low=0, below=1)
     warmup_bias_lr: float = setting(0.1, "learning rate of biases at the start of warm-up", low=0)
     cos_lr: bool = setting(False, "learning rate falls as a cosine, not a line")
+    layer_decay: float = setting(
+        1.0, "each layer learns at this share of the next one's rate, the head at lr0; 1: all alike", above=0, high=1
+    )
     lr_scale: str = setting(
         "none",
         "lr0 grows with E/64 (linear) or its root (sqrt), E the images of an update; none: nbs holds E at the recipe's 64",
@@ -82,8 +85,8 @@ class OptimConfig(Checked):
 class LossConfig(Checked):
     """Gains of the parts of the loss."""
 
-    box: float = setting(7.5, "gain of the box loss (CIoU)", low=0)
-    cls: float = setting(0.5, "gain of the class loss", low=0)
+    box: float = setting(7.5, "gain of the box loss (CIoU; in yolox IoU, and 5)", low=0)
+    cls: float = setting(0.5, "gain of the class loss (in yolox 1)", low=0)
     dfl: float = setting(
         1.5, "gain of the distribution focal loss; of the distance loss where there are no bins (yolo26)", low=0
     )

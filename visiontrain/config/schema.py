@@ -54,6 +54,10 @@ def _imgsz_problem(value: ImageSize) -> str:
     )
 
 
+def _sha256_problem(value: str) -> str:
+    return "" if re.fullmatch(r"([0-9a-f]{64})?", value) else "has 64 digits, 0 to 9 and a to f"
+
+
 def _formats_problem(value: str) -> str:
     wrong = [word for word in value.split(",") if value and word.strip() not in EXPORTED]
     return f"has no format {wrong[0].strip()!r}; there are {', '.join(EXPORTED)}" if wrong else ""
@@ -64,9 +68,17 @@ class TrainConfig(Checked):
     """Settings of one training run. ``given`` are the names that the user gave: no setting, and no part of equality."""
 
     model: str = setting("yolov8n", "a family and size, trained from scratch, or a checkpoint to start from")
+    backbone_weights: str = setting(
+        "none",
+        "imagenet: the backbone of a resnet or convnext begins with torchvision's weights, fetched into the user's cache",
+        choices=("none", "imagenet"),
+    )
     data: str = setting("", "dataset description: a path, or a name in datasets/ (shapes needs no download)")
     download: bool = setting(
-        False, "fetch data that are not there from where their description says, into the user's cache"
+        False, "fetch data and published weights that are not there, into the user's cache; where from is said"
+    )
+    sha256: str = setting(
+        "", "confirms once what published weights must be, where their sum was never verified", check=_sha256_problem
     )
     epochs: int = setting(
         100, "passes over the training images; with resume also another total, or +20 on top of it", low=1, more=True
@@ -91,6 +103,10 @@ class TrainConfig(Checked):
         "",
         "what does not learn: a number of layers from the first, layer numbers such as 0,1,2, backbone, or names such as model.22.cv3",
         listed=True,
+    )
+    auxiliary: bool = setting(
+        False,
+        "train with the auxiliary head too, which the family must have (yolov9); each window then runs twice, to be exact",
     )
     reduce: str = setting(
         "auto",
@@ -176,6 +192,7 @@ class ValConfig(Checked):
     model: str = setting("", "the checkpoint to validate, for example runs/train/run/weights/best.pt")
     data: str = like(TrainConfig, "data", help="dataset description; empty: the one stored in the checkpoint")
     download: bool = like(TrainConfig, "download")
+    sha256: str = like(TrainConfig, "sha256")
     split: str = setting("val", "which pictures", choices=("train", "val", "test"))
     predictions: str = setting("", "a COCO result JSON to score, in place of what a model finds")
     batch: int = like(TrainConfig, "batch", words={}, help="images per forward pass")
@@ -224,6 +241,7 @@ class PlanConfig(Checked):
     ranks: int = setting(1, "data-parallel processes to plan for", low=1)
     last_window: str = like(TrainConfig, "last_window")
     norm: str = like(TrainConfig, "norm")
+    auxiliary: bool = like(TrainConfig, "auxiliary")
     reduce: str = like(TrainConfig, "reduce")
     weight_decay: float = like(OptimConfig, "weight_decay")
     warmup_epochs: float = like(OptimConfig, "warmup_epochs")
@@ -237,6 +255,7 @@ class CheckConfig(Checked):
 
     data: str = like(TrainConfig, "data")
     download: bool = like(TrainConfig, "download")
+    sha256: str = like(TrainConfig, "sha256")
     preflight: bool = setting(True, "try some windows of the training; false: look at the data alone")
     export: str = setting(
         "", "formats to try an export of the model to, for example onnx,openvino", check=_formats_problem, listed=True
@@ -247,6 +266,7 @@ class CheckConfig(Checked):
     nbs: int = like(TrainConfig, "nbs")
     last_window: str = like(TrainConfig, "last_window")
     norm: str = like(TrainConfig, "norm")
+    auxiliary: bool = like(TrainConfig, "auxiliary")
     reduce: str = like(TrainConfig, "reduce")
     checkpoint_blocks: bool = like(TrainConfig, "checkpoint_blocks")
     imgsz: ImageSize = like(TrainConfig, "imgsz")
@@ -311,6 +331,10 @@ class ExportConfig(Checked):
     """Settings of an export."""
 
     model: str = setting("", "the checkpoint to export, for example runs/train/run/weights/best.pt")
+    download: bool = like(
+        TrainConfig, "download", help="fetch published weights that are not there, into the user's cache"
+    )
+    sha256: str = like(TrainConfig, "sha256")
     format: str = setting("onnx", "what to write", choices=tuple(EXPORTED))
     out: str = setting("", "the new file, or OpenVINO's folder; empty: beside the checkpoint, under its name")
     exist_ok: bool = setting(False, "replace a file that is there; else that is an error")
@@ -357,6 +381,8 @@ class PredictConfig(Checked):
     """Settings of one prediction."""
 
     model: str = setting("", "the checkpoint to detect with, for example runs/train/run/weights/best.pt")
+    download: bool = like(ExportConfig, "download")
+    sha256: str = like(TrainConfig, "sha256")
     source: str = setting(
         "",
         "a picture, a video, a folder, a pattern such as 'pics/*.jpg', a .txt of paths, an address, or the number of a camera",

@@ -11,8 +11,10 @@ from visiontrain.errors import ConfigError
 from visiontrain.paths import cfg_dir
 
 COUNTED = "counted"  # the key beside a size's settings
+AUXILIARY = "auxiliary"  # and inside, for what layers that help in training add
 CLASSES = 80  # that the counts in the files are of
-CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint ends
+CHECKPOINTS = (".pt", ".safetensors")  # how the name of a checkpoint of ours ends
+FOREIGN = (".pth", ".ckpt")  # and those of others, beside .pt
 # And that of an exported file.
 EXPORTED = {"onnx": ".onnx", "torchscript": ".torchscript", "openvino": "_openvino_model"}
 
@@ -47,38 +49,55 @@ def model_names() -> list[str]:
     return [family + size for family in families() for size in read_sizes(family)]
 
 
-def counts_of(name: str, classes: int = CLASSES) -> Counts:
+def counts_of(name: str, classes: int = CLASSES, auxiliary: bool = False) -> Counts:
     """What a model holds, by its name.
 
     Args:
         name: family and size, for example yolov8n.
         classes: that it tells apart.
+        auxiliary: with the layers that help in training alone.
 
     Raises:
-        ConfigError: no such family or size.
+        ConfigError: no such family or size, or one that has no such layers.
     """
     known = {family + size: entry[COUNTED] for family in families() for size, entry in read_sizes(family).items()}
     if name not in known:
         raise no_such_model(name, list(known))
-    counted = known[name]
-    branch, heads = counted.get("branch", "plain"), counted.get("heads", 1)
-    (parameters, channels), (same, as_many) = (
-        class_branches(counted["head"], n, branch, heads) for n in (classes, CLASSES)
-    )
-    return Counts(name, classes, counted["parameters"] + parameters - same, counted["norms"] + channels - as_many)
+    if auxiliary and AUXILIARY not in known[name]:
+        raise no_auxiliary(name, [model for model, counted in known.items() if AUXILIARY in counted])
+    parts = [known[name], *([known[name] | known[name][AUXILIARY]] if auxiliary else [])]
+    parameters, channels = map(sum, zip(*(_counted(part, classes) for part in parts), strict=True))
+    return Counts(name, classes, parameters, channels)
 
 
-def class_branches(head: Sequence[int], classes: int, branch: str = "plain", heads: int = 1) -> tuple[int, int]:
+def family_named(name: str) -> str:
+    """The family whose size a model's name is; empty where there is none."""
+    return next((f for f in families() if name.startswith(f) and name.removeprefix(f) in read_sizes(f)), "")
+
+
+def _counted(counted: dict[str, Any], classes: int) -> tuple[int, int]:
+    """Parameters and BatchNorm channels of a part with another number of classes than was counted."""
+    shape = counted["head"], counted.get("branch", "plain"), counted.get("heads", 1), counted.get("widen", (1, 100))
+    (parameters, channels), (same, as_many) = (class_branches(n, *shape) for n in (classes, CLASSES))
+    return counted["parameters"] + parameters - same, counted["norms"] + channels - as_many
+
+
+def class_branches(
+    classes: int, head: Sequence[int], branch: str = "plain", heads: int = 1, widen: Sequence[int] = (1, 100)
+) -> tuple[int, int]:
     """Parameters and BatchNorm channels of what alone depends on the number of classes (nn/head.py).
 
     Args:
-        head: channels of the levels.
         classes: the number of them.
+        head: channels of the levels.
         branch: plain: on each level two 3x3 convolutions; depthwise: twice a depth-wise 3x3 and a 1x1 one; with BatchNorm,
-            and then a 1x1 convolution with bias.
+            and then a 1x1 convolution with bias. fixed: of the branch that last one alone depends on the classes.
         heads: so many, all alike.
+        widen: the branch is so many times the classes wide, at most so many channels; at least as the first level.
     """
-    width = max(head[0], min(classes, 100))
+    if branch == "fixed":
+        return sum((level + 1) * classes for level in head), 0
+    width = max(head[0], min(widen[0] * classes, widen[1]))
     if branch == "plain":
         each = [(9 * width * (level + width), 2 * width) for level in head]
     else:
@@ -89,7 +108,7 @@ def class_branches(head: Sequence[int], classes: int, branch: str = "plain", hea
 
 def is_checkpoint(model: str) -> bool:
     """Whether ``model`` is the path of a checkpoint or an exported file; else it is the name of a family and size."""
-    return model.endswith(CHECKPOINTS) or is_exported(model)
+    return model.endswith((*CHECKPOINTS, *FOREIGN)) or is_exported(model)
 
 
 def is_exported(model: str) -> bool:
@@ -97,10 +116,17 @@ def is_exported(model: str) -> bool:
     return model.rstrip("/\\").endswith(tuple(EXPORTED.values()))
 
 
+def no_auxiliary(name: str, known: Sequence[str]) -> ConfigError:
+    """The error about a model that has no layers which help in training alone."""
+    return ConfigError(
+        f"auxiliary=true: {name} has no auxiliary head; leave it out. Those that have one: {', '.join(known)}."
+    )
+
+
 def no_such_model(name: str, known: Sequence[str]) -> ConfigError:
     """The error about a name that is neither a model nor a checkpoint."""
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ConfigError(
-        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt or .safetensors file."
+        f"model={name}: no such model{hint} Known are {', '.join(known)}, or a path to a .pt, .pth, .ckpt or .safetensors file."
     )

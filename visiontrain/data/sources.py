@@ -7,36 +7,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from visiontrain.errors import DataError
+from visiontrain.source import Source, untrusted
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _KEYS = ("url", "bytes", "sha256", "to")
 _NOTHING = ("null", "~", "none", "false", "no")  # as YAML and people write it; a description is read as words
-_SCRIPTS = (".py", ".sh", ".bash", ".bat", ".ps1")
-_LOOKS = "for example download: https://host/pictures.zip"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An archive: its ``url``, its ``bytes`` (0: not known), its ``sha256`` ("": not known), the folder ``to`` unpack into."""
-
-    url: str
-    bytes: int = 0
-    sha256: str = ""
-    to: str = ""
-
-    @property
-    def name(self) -> str:
-        """Of the file, without characters that mean something to a file system."""
-        name = PurePosixPath(unquote(urlsplit(self.url).path)).name
-        return re.sub(r"[^\w.-]", "_", name)[-80:] or "archive"
-
-    def __str__(self) -> str:
-        size = f"{self.bytes / 1e6:.1f} MB, " if self.bytes else ""
-        check = f"SHA-256 {self.sha256}" if self.sha256 else "not verified: the description has no sha256"
-        return f"{self.url} ({size}{check})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +49,6 @@ def sources_of(file: Path, written: Any) -> Sources:
             return Sources(refused=f"{file}: download: {refused}")
         archives.append(source)
     return Sources(tuple(archives))
-
-
-def untrusted(url: str) -> str:
-    """Why nothing is fetched from an address, or ""."""
-    first = url.splitlines()[0] if url else ""
-    if len(url.split()) != 1 or url.lower().endswith(_SCRIPTS):
-        return f"a script ({first!r:.60}); no code of a description is run. Give the address of an archive, {_LOOKS}"
-    parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        return f"{url}: what comes over http can be changed on its way; give an https address"
-    if parts.scheme not in ("https", "http", "file") or (
-        parts.scheme == "file" and parts.netloc not in ("", "localhost")
-    ):
-        return f"{url!r:.80}: no https:// or file:/// address, {_LOOKS}"
-    if parts.path.endswith("/") or not parts.path:
-        return f"{url}: a folder; name the archives in it, {_LOOKS}"
-    return ""
 
 
 def _source(file: Path, entry: dict[str, Any]) -> Source:

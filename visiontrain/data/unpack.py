@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -156,17 +155,3 @@ def _write(into: Path, name: str, content: Content | None, room: _Room) -> None:
         while chunk := content(_CHUNK):
             room.take(len(chunk))
             file.write(chunk)
-
-
-def space_for(folder: Path, size: int) -> None:
-    """Say so where the disk has too little room.
-
-    Raises:
-        DataError: fewer than ``size`` bytes are free where ``folder`` is.
-    """
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise DataError(
-            f"{folder}: {size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free; make room, or set VISIONTRAIN_CACHE to a "
-            "folder with more"
-        )

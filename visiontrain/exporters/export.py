@@ -62,6 +62,7 @@ def export(config: ExportConfig) -> ExportedFile:
     source = Path(config.model).expanduser()
     content = read_checkpoint(source)
     model = model_of(content, source)
+    model.leave_out_auxiliary()
     out = _free(config, source)
     settings = {name: content["settings"][name] for name in SETTINGS if name in content["settings"]}
     imgsz = image_size(content["model"].get("imgsz") or settings["imgsz"])

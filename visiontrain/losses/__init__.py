@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from visiontrain.losses.detection import DetectionLoss, DualDetectionLoss
+from visiontrain.losses.detection import AuxiliaryDetectionLoss, DetectionLoss, DualDetectionLoss
 from visiontrain.losses.sums import LossSum, Term
+from visiontrain.losses.yolox import YOLOXLoss
 
-LOSSES: dict[str, type[DetectionLoss | DualDetectionLoss]] = {
+LOSSES: dict[str, type[DetectionLoss | DualDetectionLoss | AuxiliaryDetectionLoss | YOLOXLoss]] = {
+    "auxiliary_detection": AuxiliaryDetectionLoss,
     "detection": DetectionLoss,
     "dual_detection": DualDetectionLoss,
+    "yolox": YOLOXLoss,
 }
 
-__all__ = ["LOSSES", "DetectionLoss", "DualDetectionLoss", "LossSum", "Term"]
+__all__ = ["LOSSES", "AuxiliaryDetectionLoss", "DetectionLoss", "DualDetectionLoss", "LossSum", "Term", "YOLOXLoss"]

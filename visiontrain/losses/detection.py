@@ -13,9 +13,10 @@ from visiontrain.config.groups import LossConfig
 from visiontrain.losses.assign import Assignment, TaskAlignedAssigner
 from visiontrain.losses.sums import LossSum, Term
 from visiontrain.losses.terms import box_sum, classification_sum, distance_sum, distribution_sum
-from visiontrain.nn.head import DualOutput, HeadOutput, distances_to_boxes
+from visiontrain.nn.head import AuxiliaryOutput, DualOutput, HeadOutput, distances_to_boxes
 
 FIRST_SHARE, LAST_SHARE = 0.8, 0.1  # of the one-to-many term, at the first and the last window of a run
+AUXILIARY_SHARE = 0.25  # of what the auxiliary head's loss would be by itself
 
 
 class DetectionLoss:
@@ -132,6 +133,34 @@ class DualDetectionLoss:
                 "one_to_many": many.parts["detect"],
                 "one_to_one": {f"o2o_{name}": part for name, part in one.parts["detect"].items()},
             },
+        )
+
+
+class AuxiliaryDetectionLoss:
+    """Sums of a detector's head and of its auxiliary head, a term each: each is assigned objects by its own predictions.
+
+    The auxiliary term counts a quarter; ``parts`` are those of each head before that. Both terms reach the backbone and each
+    has a weight of its own, so a window runs twice (training/two_pass.py).
+
+    Args:
+        gains, class_weights: as DetectionLoss.
+
+    Source:
+        Wang, Yeh and Liao, YOLOv9, arXiv:2402.13616.
+    """
+
+    part_names: tuple[str, ...] = (*DetectionLoss.part_names, *(f"aux_{part}" for part in DetectionLoss.part_names))
+
+    def __init__(self, gains: LossConfig, class_weights: Sequence[float] = ()) -> None:
+        self.of_a_head = DetectionLoss(gains, class_weights=class_weights)
+
+    def __call__(self, output: AuxiliaryOutput, targets: Targets) -> LossSum:
+        """Sums of one micro-batch; see DetectionLoss."""
+        main, helped = self.of_a_head(output.main, targets), self.of_a_head(output.auxiliary, targets)
+        second = helped.terms["detect"]
+        return LossSum(
+            {"detect": main.terms["detect"], "auxiliary": Term(AUXILIARY_SHARE * second.total, second.weight)},
+            {**main.parts, "auxiliary": {f"aux_{name}": part for name, part in helped.parts["detect"].items()}},
         )
 
 

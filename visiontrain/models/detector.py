@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from visiontrain.models.network import Network
-from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
+from visiontrain.nn.decoupled import DecoupledHead
+from visiontrain.nn.head import Detect, DetectorOutput, TrainingOutput
 from visiontrain.nn.norm import batch_norms, norm_of
 from visiontrain.nn.pooling import sppf_activation
 from visiontrain.nn.recompute import recomputed
@@ -18,7 +19,8 @@ from visiontrain.nn.recompute import recomputed
 class Detector(Network):
     """Base of the families: (B, 3, H, W) float RGB in 0..1, H and W multiples of ``stride``.
 
-    Training mode returns HeadOutput (DualOutput with two heads), evaluation mode DetectorOutput. ``loss`` names its entry in LOSSES.
+    Training mode returns HeadOutput (with two heads DualOutput or AuxiliaryOutput, with objectness OffsetOutput), evaluation
+    mode DetectorOutput. ``loss`` names its entry in LOSSES.
     ``checkpoint_blocks`` trades time for memory: blocks of backbone and neck are computed again in the backward pass.
     """
 
@@ -26,33 +28,38 @@ class Detector(Network):
     loss = "detection"
     loss_terms: Sequence[str] = ("detect",)
     backbone = 0  # layers before the neck
+    has_auxiliary = False  # whether the family knows layers that help in training alone
     input_size: tuple[int, int] | None = (
         None  # (height, width) that pictures must have; None: any multiple of the stride
     )
     model: nn.ModuleDict  # layers by their numbers; the last is the head
+    auxiliary: (
+        nn.ModuleDict
+    )  # those that help in training alone, numbered on; none where there are none or it was not asked
 
     def __init__(self, name: str, class_names: Sequence[str]) -> None:
         super().__init__()
         self.name = name
         self.class_names = tuple(class_names)
+        self.auxiliary = nn.ModuleDict()
         self.checkpoint_blocks = False
         self.licence = ""  # of weights that came from elsewhere, as their file says
         self.origin: tuple[str, ...] = ()  # what is said of where the weights come from, and of what is frozen
         self.transferred: dict[str, Any] = {}  # what was taken over from a checkpoint, for the record
         self._kept: tuple[nn.Module, ...] = ()  # normalisation that is in evaluation mode always
 
-    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> TrainingOutput | DetectorOutput:
         raise NotImplementedError
 
     def run_layers(self, x: Tensor, *numbers: int) -> Tensor:
         """Layers of backbone or neck one after the other; families send them all through here."""
         for number in numbers:
-            layer = self.model[str(number)]
+            layer = (self.model if str(number) in self.model else self.auxiliary)[str(number)]
             x = recomputed(layer, x) if self.checkpoint_blocks and self.training else layer(x)
         return x
 
     @property
-    def head(self) -> Detect:
+    def head(self) -> Detect | DecoupledHead:
         """The last layer."""
         return self.model[str(self.last_layer)]
 
@@ -88,6 +95,15 @@ class Detector(Network):
         here ends the run before its first window.
         """
         return {self.loss_terms[0]: [p for p in self.parameters() if p.requires_grad]}
+
+    @property
+    def about_auxiliary(self) -> str:
+        """What is said of layers that help in training alone; empty where the family knows none."""
+        return ""
+
+    def leave_out_auxiliary(self) -> None:
+        """Be the model that evaluation needs."""
+        self.auxiliary = nn.ModuleDict()
 
     def description(self) -> dict[str, Any]:
         """What a checkpoint needs to build this model again."""

@@ -7,7 +7,7 @@ is decided by the names and shapes of its weights alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -20,8 +20,10 @@ from visiontrain.models.archive import DEEPEST, Archive
 from visiontrain.models.detector import Detector
 from visiontrain.models.pickled import Refused, StoredTensor, Thing, printable
 from visiontrain.nn.pooling import set_sppf_activation
+from visiontrain.paths import datasets_dir
 
 MOST_LAYERS, LONGEST_NAME, MOST_CLASSES = 10_000, 200, 100_000  # layers, and likewise weights
+FAMILIES = ("yolo11", "yolo26", "yolov8")  # that their files hold
 UNKNOWN_LICENCE = "unknown: the file names none"
 DEFAULT_IMGSZ = 640
 MOST_CLASS_WIDTH = 4096
@@ -49,13 +51,23 @@ def read_foreign(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]
     root = _detector(content["ema"] if type(content.get("ema")) is Thing else content["model"])
     layers = _layers(root)
     stored = _weights(layers)
-    model = _fitting(stored, _class_names(root), _text(content.get("version")))
+    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    model = fitting(shapes, _class_names(root), _text(content.get("version")), FAMILIES)
     _require_same_layers(model, layers)
     strides = root.state.get("stride")
     if type(strides) is not StoredTensor or archive.tensor(strides).max().item() != model.stride:
         raise Refused(f"its strides are not known or do not end with {model.stride}")
     model.licence = _text(content.get("license")) or UNKNOWN_LICENCE
     imgsz = _imgsz(content.get("train_args"))
+    versions = {"ultralytics": _text(content.get("version"))}
+    return as_ours(model, imgsz, stored, archive, versions)
+
+
+def as_ours(
+    model: Detector, imgsz: int, stored: Mapping[str, StoredTensor], archive: Archive, versions: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """The content of a checkpoint of ours that holds this model, with the weights of another's file in float32."""
+    tensors = {name: archive.tensor(tensor) for name, tensor in stored.items()}
     return {
         "schema_version": 1,
         "kind": "model",
@@ -63,9 +75,35 @@ def read_foreign(content: Mapping[str, Any], archive: Archive) -> dict[str, Any]
         "settings": {"imgsz": imgsz},
         "given": [],
         "data_fingerprint": "",
-        "versions": {"ultralytics": _text(content.get("version"))},
-        "weights": {name: _float(archive.tensor(tensor)) for name, tensor in stored.items()},
+        "versions": dict(versions),
+        "weights": {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()},
     }
+
+
+def tensors_of(state: Mapping[Any, Any]) -> dict[str, StoredTensor]:
+    """A state dict that is one.
+
+    Raises:
+        Refused: too many weights, names that are no short text, or a weight that is no tensor.
+    """
+    if len(state) > MOST_LAYERS:
+        raise Refused(f"its model has more than {MOST_LAYERS:,} weights")
+    if not all(type(name) is str and len(name) <= LONGEST_NAME for name in state):
+        raise Refused("its model has a weight that is not named by short text")
+    wrong = next((name for name, tensor in state.items() if type(tensor) is not StoredTensor), "")
+    if wrong:
+        raise Refused(f"its model has a weight that is no tensor, {printable(wrong, 80)}")
+    return dict(state)
+
+
+def unnamed_classes(count: int) -> list[str]:
+    """Of a file that names none: COCO's where there are 80, else class0, class1, ..."""
+    if count != 80:
+        return [f"class{number}" for number in range(count)]
+    import yaml
+
+    text = (datasets_dir() / "coco.yaml").read_text(encoding="utf-8")
+    return list(yaml.safe_load(text)["names"].values())
 
 
 def _detector(root: Thing) -> Thing:
@@ -145,9 +183,14 @@ def _class_names(root: Thing) -> list[str]:
     return listed
 
 
-def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version: str) -> Detector:
-    """The model, without memory of its own, whose weights have these names and shapes."""
-    shapes = {name: tensor.shape for name, tensor in stored.items()}
+def fitting(
+    shapes: Mapping[str, tuple[int, ...]], class_names: list[str], version: str, families: Sequence[str]
+) -> Detector:
+    """The model of one of the families, without memory of its own, whose weights have these names and shapes.
+
+    Raises:
+        Refused: there is none.
+    """
     nearest: tuple[int, str, str] | None = None
     parameters = sum(prod(shape) for name, shape in shapes.items() if name.endswith((".weight", ".bias")))
     width = next(
@@ -155,7 +198,8 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     )
     if width > MOST_CLASS_WIDTH:
         raise Refused(f"its class branch is {width:,} channels wide; {MOST_CLASS_WIDTH:,} are read at most")
-    likely = sorted(model_names(), key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
+    known = model_names(*families)
+    likely = sorted(known, key=lambda name: abs(counts_of(name, len(class_names)).parameters - parameters))
     for name in likely:
         with torch.device("meta"):
             model = build_model(name, class_names, width)
@@ -167,7 +211,7 @@ def _fitting(stored: Mapping[str, StoredTensor], class_names: list[str], version
     count, name, key = nearest or (0, "", "")
     raise Refused(
         f"its {len(shapes)} tensors ({len(class_names)} classes, version {version or 'unknown'}) are those of no model here; nearest is "
-        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(model_names())}"
+        f"{name}, of which {count} differ, the first {printable(key, 80)}. Known are {', '.join(known)}"
     )
 
 
@@ -208,7 +252,3 @@ def _imgsz(train_args: Any) -> int:
 
 def _text(value: Any) -> str:
     return printable(value, 100) if type(value) is str else ""
-
-
-def _float(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor

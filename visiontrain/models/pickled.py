@@ -217,6 +217,11 @@ def _allowed(name: Name) -> Name:
     inert = name.module.startswith(_INERT_MODULES) or name.module in _INERT or whole in _INERT
     if inert or whole in _MAKERS or (name.module == "torch" and name.name in STORAGES):
         return name
+    if name.module in _OF_THE_GPL:
+        raise Refused(
+            f"its pickle names {name}: it stores a model as objects of the yolov5 or yolov9 repository (AGPL and GPL), which are "
+            "not read. Of YOLOv9 the v9-t, s, m and c.pt of the MIT project are (github.com/MultimediaTechLab/YOLO)"
+        )
     raise Refused(f"its pickle names {name}, which no detector's weights need; it was not looked up, nothing was run")
 
 
@@ -282,6 +287,7 @@ _MAKERS: dict[str, Callable[[_Machine, tuple[Any, ...]], Any]] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
 }
 _INERT_MODULES = ("ultralytics.", "torch.nn.modules.")
+_OF_THE_GPL = ("models.yolo", "models.common", "models.experimental")
 _INERT = {
     "pathlib",  # paths among the settings, which old files keep as objects
     "torch.device",  # of a loss that was stored with its model

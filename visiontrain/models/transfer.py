@@ -21,7 +21,7 @@ class Transfer:
     """What a model for other classes has of the one it was made from.
 
     ``taken`` of ``tensors`` are the other's to the last row; ``left`` names those that have rows for classes which it does not know.
-    ``matched`` and ``fresh`` are classes of the new model.
+    ``matched`` and ``fresh`` are classes of the new model. ``auxiliary`` says what became of the layers that help in training.
     """
 
     taken: int
@@ -29,10 +29,11 @@ class Transfer:
     matched: tuple[str, ...]
     fresh: tuple[str, ...]
     left: tuple[str, ...]
+    auxiliary: str = ""
 
     def sentence(self) -> str:
         """For people."""
-        text = f"Transferred {self.taken} of {self.tensors} tensors"
+        text = f"Transferred {self.taken} of {self.tensors} tensors{self.auxiliary and f' ({self.auxiliary})'}"
         if not self.fresh and not self.left:
             return f"{text}, all {len(self.matched)} classes by name."
         classes = len(self.matched) + len(self.fresh)
@@ -45,7 +46,9 @@ class Transfer:
         return dataclasses.asdict(self)
 
 
-def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, Transfer]:
+def for_classes(
+    model: Detector, class_names: Sequence[str], auxiliary: bool | None = None
+) -> tuple[Detector, Transfer]:
     """The model for other classes, or for the same in another order; it keeps the width of its class branch.
 
     Rows of the last convolutions go to the class of the same name, whatever its case, spaces, underscores and hyphens;
@@ -54,8 +57,10 @@ def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, 
     Args:
         model: whose weights are used.
         class_names: of the new one.
+        auxiliary: with the layers that help in training, fresh ones where the other has none; None: as the other.
     """
-    made = build_model(model.name, class_names, class_width=model.class_width)
+    helped = bool(model.auxiliary) if auxiliary is None else auxiliary
+    made = build_model(model.name, class_names, class_width=model.class_width, auxiliary=helped)
     swap_norms(made, norm_of(model))
     set_sppf_activation(made, sppf_activation(model))
     made.licence = model.licence
@@ -63,6 +68,8 @@ def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, 
     by_class = made.class_tensors()
     given, left = model.state_dict(), []
     for name, tensor in made.state_dict().items():
+        if name not in given:
+            continue
         if name in by_class:
             for new, old in rows.items():
                 tensor[new] = given[name][old]
@@ -72,8 +79,16 @@ def for_classes(model: Detector, class_names: Sequence[str]) -> tuple[Detector, 
             tensor.copy_(given[name])
     matched = tuple(class_names[new] for new in rows)
     fresh = tuple(name for number, name in enumerate(class_names) if number not in rows)
-    count = len(given)
-    return made.train(model.training), Transfer(count - len(left), count, matched, fresh, tuple(left))
+    ours = made.state_dict().keys()
+    taken = len(ours & given.keys()) - len(left)
+    return made.train(model.training), Transfer(taken, len(ours), matched, fresh, tuple(left), _became(model, made))
+
+
+def _became(model: Detector, made: Detector) -> str:
+    """What the new one has of the layers that help in training, where that is not what the other has."""
+    if bool(model.auxiliary) == bool(made.auxiliary):
+        return ""
+    return "the auxiliary layers are fresh" if made.auxiliary else "the auxiliary layers are left out"
 
 
 def _rows(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:

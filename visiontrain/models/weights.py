@@ -14,9 +14,11 @@ from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
 from visiontrain.models.exported import load_exported
 from visiontrain.models.foreign import is_foreign, read_foreign
+from visiontrain.models.megvii import is_megvii, read_megvii
 from visiontrain.models.network import Network
 from visiontrain.models.pickled import Refused, printable
 from visiontrain.models.safetensors import read_safetensors
+from visiontrain.models.techlab import is_techlab, read_techlab
 from visiontrain.nn.norm import NORMS, alone, swap_norms
 from visiontrain.nn.pooling import set_sppf_activation
 
@@ -38,7 +40,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU: tensors and plain values only.
 
     Args:
-        path: one of ours, as .pt or .safetensors, or an Ultralytics .pt, whose content is given as that of one of ours.
+        path: one of ours, as .pt or .safetensors, or an Ultralytics .pt, YOLOX's .pth, or the MIT project's v9 .pt or .ckpt, whose
+            content is given as that of one of ours.
 
     Raises:
         WeightsError: no such file, not a checkpoint, of a newer version, or one that is not safe to read.
@@ -65,14 +68,18 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 def _read_archive(path: Path) -> Any:
     with Archive(path) as archive:
         content = archive.content()
+        if is_megvii(content):
+            return read_megvii(content, archive)
+        if is_techlab(content):
+            return read_techlab(content, archive)
         return read_foreign(content, archive) if is_foreign(content) else archive.plain(content)
 
 
 def _of_this_version(content: Any, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "schema_version" not in content or "model" not in content:
         raise WeightsError(
-            f"{path}: holds no visiontrain checkpoint (no schema_version), nor a model of Ultralytics as their trainer "
-            "writes it. Give a last.pt or best.pt of a run."
+            f"{path}: holds no visiontrain checkpoint (no schema_version), nor a model of Ultralytics, of YOLOX or of YOLOv9's MIT "
+            "project as their trainers write it. Give a last.pt or best.pt of a run."
         )
     version = content["schema_version"]
     if version != SCHEMA_VERSION:
@@ -105,9 +112,10 @@ def licence_sentence(model: Network) -> str:
     """What is to be told of weights that came from elsewhere; empty for those that were trained here from scratch."""
     if not model.licence:
         return ""
+    stored = "" if model.licence.endswith(")") else " (as stored in the file)"
     return (
-        f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence} (as "
-        "stored in the file); weights under that licence keep it, also when they are trained on."
+        f"{model.name}, {len(model.class_names)} classes, weights that came from elsewhere, licence {model.licence}{stored}; "
+        "weights under that licence keep it, also when they are trained on."
     )
 
 
@@ -120,7 +128,9 @@ def load_network(path: str | Path) -> tuple[Network, dict[str, Any]]:
     if is_exported(str(path)):
         return load_exported(Path(path))
     content = read_checkpoint(path)
-    return model_of(content, path), content["settings"]
+    model = model_of(content, path)
+    model.leave_out_auxiliary()
+    return model, content["settings"]
 
 
 def load_model(path: str | Path) -> Detector:
@@ -145,7 +155,7 @@ def model_of(content: dict[str, Any], path: str | Path) -> Detector:
         raise WeightsError(
             f"{path}: normalisation {about['norm']!r} is not known here; known are {', '.join(NORMS)}. Update visiontrain."
         )
-    model = build_model(about["name"], about["names"], about.get("class_width"))
+    model = build_model(about["name"], about["names"], about.get("class_width"), bool(about.get("auxiliary")))
     swap_norms(model, alone(about["norm"]))
     if "sppf_activation" in about:  # older checkpoints are of a family that always has one
         set_sppf_activation(model, bool(about["sppf_activation"]))

@@ -15,7 +15,7 @@ from visiontrain.models.detector import Detector, scaled_depth, scaled_width, up
 from visiontrain.nn.attention import C2PSA
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C3k2
-from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
+from visiontrain.nn.head import Detect, DetectorOutput, TrainingOutput
 from visiontrain.nn.pooling import SPPF
 
 BASE = (64, 128, 256, 512, 1024)  # channels of the stages before the width is applied
@@ -85,7 +85,7 @@ class YOLO11(Detector):
             23: Detect(len(self.class_names), (c3, c4, c5), depthwise=True, class_width=class_width),
         }
 
-    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> TrainingOutput | DetectorOutput:
         run = self.run_layers
         b3 = run(images, 0, 1, 2, 3, 4)
         b4 = run(b3, 5, 6)

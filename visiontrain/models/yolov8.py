@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from visiontrain.models.detector import Detector, scaled_depth, scaled_width, upsampled
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C2f
-from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
+from visiontrain.nn.head import Detect, DetectorOutput, TrainingOutput
 from visiontrain.nn.pooling import SPPF
 
 
@@ -68,7 +68,7 @@ class YOLOv8(Detector):
         }
         self.model = nn.ModuleDict({str(index): layer for index, layer in layers.items()})
 
-    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> TrainingOutput | DetectorOutput:
         run = self.run_layers
         b3 = run(images, 0, 1, 2, 3, 4)
         b4 = run(b3, 5, 6)

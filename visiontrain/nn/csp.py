@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from visiontrain.nn.attention import PSABlock
-from visiontrain.nn.conv import Conv
+from visiontrain.nn.conv import Conv, SeparableConv
 
 
 class Bottleneck(nn.Module):
@@ -54,22 +54,57 @@ class C2f(nn.Module):
 
 
 class C3k(nn.Module):
-    """Two bottlenecks beside a 1x1 convolution, concatenated: (B, c, H, W) -> (B, c, H, W).
+    """``repeats`` bottlenecks beside a 1x1 convolution, concatenated: (B, c, H, W) -> (B, c, H, W).
 
     Source:
         Wang et al., CSPNet, CVPR-W 2020, arXiv:1911.11929.
     """
 
-    def __init__(self, channels: int, shortcut: bool = True) -> None:
+    def __init__(self, channels: int, shortcut: bool = True, repeats: int = 2) -> None:
         super().__init__()
         hidden = channels // 2
         self.cv1 = Conv(channels, hidden)
         self.cv2 = Conv(channels, hidden)
         self.cv3 = Conv(2 * hidden, channels)
-        self.m = nn.Sequential(*(Bottleneck(hidden, shortcut) for _ in range(2)))
+        self.m = nn.Sequential(*(self.block(hidden, shortcut) for _ in range(repeats)))
+
+    def block(self, channels: int, shortcut: bool) -> nn.Module:
+        """One bottleneck: (B, channels, H, W) -> the same."""
+        return Bottleneck(channels, shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
+
+
+class C3(nn.Module):
+    """Bottlenecks of a 1x1 and a 3x3 convolution beside a 1x1 one, concatenated: (B, c_in, H, W) -> (B, c_out, H, W).
+
+    Args:
+        depthwise: the 3x3 convolutions are separable.
+
+    Source:
+        Wang et al., CSPNet, CVPR-W 2020, arXiv:1911.11929.
+    """
+
+    def __init__(self, c_in: int, c_out: int, repeats: int, shortcut: bool = False, depthwise: bool = False) -> None:
+        super().__init__()
+        hidden = c_out // 2
+        self.cv1 = Conv(c_in, hidden)
+        self.cv2 = Conv(c_in, hidden)
+        self.cv3 = Conv(2 * hidden, c_out)
+        self.m = nn.Sequential(*(_Link(hidden, shortcut, depthwise) for _ in range(repeats)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
+
+
+class _Link(Bottleneck):
+    """A bottleneck whose first convolution is 1x1."""
+
+    def __init__(self, channels: int, shortcut: bool, depthwise: bool) -> None:
+        super().__init__(channels, shortcut)
+        self.cv1 = Conv(channels, channels)
+        self.cv2 = (SeparableConv if depthwise else Conv)(channels, channels, 3)
 
 
 class C3k2(C2f):

@@ -42,6 +42,33 @@ class DualOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetOutput:
+    """What a head with objectness says before decoding (nn/decoupled.py).
+
+    ``offsets`` (B, A, 4) of the centre in cells, then logarithms of width and height; ``objectness`` (B, A) and ``scores``
+    (B, A, nc) logits; ``anchors`` and ``strides`` as in HeadOutput.
+    """
+
+    offsets: Tensor
+    objectness: Tensor
+    scores: Tensor
+    anchors: Tensor
+    strides: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryOutput:
+    """What a detector and the head that helps in training alone say; both learn from features with gradient."""
+
+    main: HeadOutput
+    auxiliary: HeadOutput
+
+
+# What a detector gives in training.
+TrainingOutput = HeadOutput | DualOutput | AuxiliaryOutput | OffsetOutput
+
+
+@dataclass(frozen=True, slots=True)
 class DetectorOutput:
     """Decoded: ``boxes`` (B, A, 4) xyxy pixels of the network input, ``scores`` (B, A, nc) in 0..1, ``raw`` what they came from,
     None where an exported file does not tell.
@@ -51,7 +78,7 @@ class DetectorOutput:
 
     boxes: Tensor
     scores: Tensor
-    raw: HeadOutput | None = None
+    raw: HeadOutput | OffsetOutput | None = None
     end_to_end: bool = False
 
 
@@ -84,6 +111,7 @@ class Detect(nn.Module):
         reg_max: bins of a distance; with 1 it is predicted as a number.
         depthwise: the class branch is of depth-wise and 1x1 convolutions.
         class_width: channels inside the class branch; None: as fits the classes.
+        groups: of the box branch after its first convolution; with 4 each side of a box has its own.
     """
 
     def __init__(
@@ -94,13 +122,14 @@ class Detect(nn.Module):
         reg_max: int = 16,
         depthwise: bool = False,
         class_width: int | None = None,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         self.nc, self.reg_max, self.strides = nc, reg_max, tuple(strides)
         self.class_width = class_width = class_width or max(channels[0], min(nc, 100))
         box_width = max(16, channels[0] // 4, 4 * reg_max)
         class_branch = _depthwise_branch if depthwise else _branch
-        self.cv2 = nn.ModuleList(_branch(c, box_width, 4 * reg_max) for c in channels)
+        self.cv2 = nn.ModuleList(_branch(c, box_width, 4 * reg_max, groups) for c in channels)
         self.cv3 = nn.ModuleList(class_branch(c, class_width, nc) for c in channels)
         self.dfl: nn.Module = Projection(reg_max) if reg_max > 1 else nn.Identity()
         initialise_biases(self.cv2, self.cv3, nc, self.strides)
@@ -123,8 +152,8 @@ class Detect(nn.Module):
         self, features: Sequence[Tensor], boxes: nn.ModuleList, classes: nn.ModuleList, like: HeadOutput | None = None
     ) -> HeadOutput:
         """What two lists of branches say; ``like`` is another head's output on the same maps, whose anchors are shared."""
-        distances = torch.cat([_rows(branch(x)) for branch, x in zip(boxes, features, strict=True)], 1)
-        scores = torch.cat([_rows(branch(x)) for branch, x in zip(classes, features, strict=True)], 1)
+        distances = torch.cat([rows(branch(x)) for branch, x in zip(boxes, features, strict=True)], 1)
+        scores = torch.cat([rows(branch(x)) for branch, x in zip(classes, features, strict=True)], 1)
         if like:
             return HeadOutput(distances, scores, like.anchors, like.strides, like.size)
         anchors, strides = cell_centres([x.shape[-2:] for x in features], self.strides, distances)
@@ -190,8 +219,9 @@ class Predictor(nn.Conv2d):
         return self._conv_forward(x, self.weight, None) + self.bias.view(1, -1, 1, 1)
 
 
-def _branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
-    return nn.Sequential(Conv(c_in, hidden, 3), Conv(hidden, hidden, 3), Predictor(hidden, c_out, 1))
+def _branch(c_in: int, hidden: int, c_out: int, groups: int = 1) -> nn.Sequential:
+    first, second = Conv(c_in, hidden, 3), Conv(hidden, hidden, 3, groups=groups)
+    return nn.Sequential(first, second, Predictor(hidden, c_out, 1, groups=groups))
 
 
 def _depthwise_branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
@@ -200,7 +230,7 @@ def _depthwise_branch(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
     return nn.Sequential(first, second, Predictor(hidden, c_out, 1))
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows(x: Tensor) -> Tensor:
     """(B, C, H, W) -> (B, H * W, C); a view of a channels-last tensor."""
     return x.permute(0, 2, 3, 1).flatten(1, 2)
 

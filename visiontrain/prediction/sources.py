@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 
 from visiontrain.data import image as pictures_io
-from visiontrain.data.download import fetch_file
 from visiontrain.data.splits import lines_of
 from visiontrain.errors import ConfigError, DataError
+from visiontrain.fetching import fetch_file
 from visiontrain.prediction.arrays import pixels_of
 
 VIDEOS = frozenset({".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"})

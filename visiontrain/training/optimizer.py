@@ -11,9 +11,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from visiontrain.config.groups import OptimConfig
+from visiontrain.training import muon
 from visiontrain.training.schedule import RECIPE_IMAGES, Schedule, lr_factor
 
-LONG_RUN = 10_000  # updates from which SGD is worth its slower start
+ROLES = ("weights", muon.ROLE, "norms", "biases")
+DECAYING = ("weights", muon.ROLE)
+LONG_RUN = 10_000  # updates from which auto takes Muon
+MUON_RATE = 0.02  # from scratch; half of it from a checkpoint
 
 
 def _sgd(groups: list[dict], config: OptimConfig) -> Optimizer:
@@ -25,13 +29,18 @@ def _adamw(groups: list[dict], config: OptimConfig) -> Optimizer:
     return torch.optim.AdamW(groups, lr=config.lr0, betas=(config.momentum, 0.999), **_kernel(groups))
 
 
+def _muon(groups: list[dict], config: OptimConfig) -> Optimizer:
+    nesterov = config.momentum > 0
+    return muon.Muon(groups, lr=config.lr0, momentum=config.momentum, nesterov=nesterov, **_kernel(groups))
+
+
 def _kernel(groups: list[dict]) -> dict[str, bool]:
     """Fused on CUDA: it needs no memory of its own, so a step cannot fail halfway for want of it."""
     on_cuda = all(p.device.type == "cuda" for group in groups for p in group["params"])
     return {"fused": True} if on_cuda else {"foreach": True}
 
 
-OPTIMIZERS: dict[str, Callable[[list[dict], OptimConfig], Optimizer]] = {"SGD": _sgd, "AdamW": _adamw}
+OPTIMIZERS: dict[str, Callable[[list[dict], OptimConfig], Optimizer]] = {"SGD": _sgd, "AdamW": _adamw, "Muon": _muon}
 
 
 def _sgd_state(parameter: nn.Parameter, group: dict) -> dict[str, Tensor]:
@@ -44,7 +53,11 @@ def _adamw_state(parameter: nn.Parameter, group: dict) -> dict[str, Tensor]:
     return {"step": count, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
 
 
-STATES: dict[str, Callable[[nn.Parameter, dict], dict[str, Tensor]]] = {"SGD": _sgd_state, "AdamW": _adamw_state}
+STATES: dict[str, Callable[[nn.Parameter, dict], dict[str, Tensor]]] = {
+    "SGD": _sgd_state,
+    "AdamW": _adamw_state,
+    "Muon": _sgd_state,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +112,72 @@ def _chosen(config: OptimConfig, given: frozenset[str], updates: int, classes: i
         return Choice(config, why)
     if config.optimizer != "auto":
         return Choice(config, "as given")
+    begin = "from scratch" if scratch else "from a checkpoint"
     if updates >= LONG_RUN:
-        return Choice(replace(config, optimizer="SGD"), f"{updates} planned updates, at least {LONG_RUN}")
+        why = f"{updates} planned updates, at least {LONG_RUN}"
+        if "lr0" in given:
+            return Choice(replace(config, optimizer="Muon"), why)
+        lr0 = MUON_RATE if scratch else MUON_RATE / 2
+        return Choice(replace(config, optimizer="Muon", lr0=lr0), f"{why}; lr0 {lr0:g} {begin}")
     fitting = {name: value for name, value in fitting.items() if name not in given}
     why = f"{updates} planned updates, fewer than {LONG_RUN}"
     if "lr0" in fitting:
-        why += f"; lr0 {rate:g} / (4 + {classes} classes)" + (" from scratch" if scratch else " from a checkpoint")
+        why += f"; lr0 {rate:g} / (4 + {classes} classes) {begin}"
     return Choice(replace(config, optimizer="AdamW", **fitting), why)
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Three groups: weights (with decay), norms and biases (without).
+def parameter_groups(
+    model: nn.Module, weight_decay: float, *, matrices: bool = False, layer_decay: float = 1.0
+) -> list[dict]:
+    """Weights (with decay), norms and biases (without), a group for each role, or for each role of each layer.
 
-    Each group has ``role``: weights, norms or biases. A parameter with one dimension is a bias or belongs to a norm.
+    Each group has ``role``: weights, norms or biases, with ``matrices`` also those; and ``factor``, what the schedule's learning
+    rate is multiplied by. A parameter with one dimension is a bias or belongs to a norm.
+
+    Args:
+        matrices: the weights that Muon moves are a role of their own.
+        layer_decay: a layer's factor is this of the next one's; that of the last layer, the head, is 1. Layers are those that
+            checkpoints number: model.0, model.1 and so on. Auxiliary layers, which are numbered on, have 1 too.
+
+    Source:
+        Layer-wise decay: Clark et al., ELECTRA, ICLR 2020, arXiv:2003.10555.
     """
-    roles: dict[str, list[nn.Parameter]] = {"weights": [], "norms": [], "biases": []}
+    moved = muon.matrices_of(model) if matrices else set()
+    layers = {name: _layer(name) for name, _ in model.named_parameters()}
+    last = max((layer for name, layer in layers.items() if not name.startswith("auxiliary.")), default=0)
+    groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            role = "biases" if name.endswith("bias") else "norms" if parameter.ndim == 1 else "weights"
-            roles[role].append(parameter)
+            factor = 1.0 if layer_decay == 1 else layer_decay ** max(last - layers[name], 0)
+            groups.setdefault((_role(name, parameter, moved), factor), []).append(parameter)
     return [
-        {"params": parameters, "role": role, "weight_decay": weight_decay if role == "weights" else 0.0}
-        for role, parameters in roles.items()
-        if parameters
+        {
+            "params": parameters,
+            "role": role,
+            "factor": factor,
+            "weight_decay": weight_decay if role in DECAYING else 0.0,
+        }
+        for (role, factor), parameters in sorted(groups.items(), key=lambda g: (ROLES.index(g[0][0]), g[0][1]))
     ]
+
+
+def _role(name: str, parameter: nn.Parameter, matrices: set[int]) -> str:
+    if name.endswith("bias"):
+        return "biases"
+    if parameter.ndim == 1 or name.endswith("layer_scale"):
+        return "norms"
+    return muon.ROLE if id(parameter) in matrices else "weights"
+
+
+def _layer(name: str) -> int:
+    """Of model.22.cv3.0.weight 22; of what is not numbered 0."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), 0)
 
 
 def build_optimizer(model: nn.Module, config: OptimConfig, weight_decay: float) -> Optimizer:
     """The optimizer that ``config.optimizer`` names, with ``weight_decay`` as the plan derived it."""
-    return OPTIMIZERS[config.optimizer](parameter_groups(model, weight_decay), config)
+    groups = parameter_groups(model, weight_decay, matrices=config.optimizer == "Muon", layer_decay=config.layer_decay)
+    return OPTIMIZERS[config.optimizer](groups, config)
 
 
 def allocate_state(optimizer: Optimizer) -> None:
@@ -146,7 +196,7 @@ def allocate_state(optimizer: Optimizer) -> None:
 def set_decay(optimizer: Optimizer, weight_decay: float) -> None:
     """Give the weights this decay; norms and biases have none."""
     for group in optimizer.param_groups:
-        group["weight_decay"] = weight_decay if group["role"] == "weights" else 0.0
+        group["weight_decay"] = weight_decay if group["role"] in DECAYING else 0.0
 
 
 def fit_to_device(optimizer: Optimizer) -> None:
@@ -170,7 +220,8 @@ def set_schedule(optimizer: Optimizer, schedule: Schedule, images: float) -> tup
     """Give every group its learning rate and momentum at ``images``; returns those of the weights."""
     momentum = schedule.momentum_at(images)
     for group in optimizer.param_groups:
-        group["lr"] = schedule.learning_rate(images, bias=group["role"] == "biases")
+        rate = schedule.learning_rate(images, bias=group["role"] == "biases")
+        group["lr"] = rate * group.get("factor", 1.0)  # checkpoints of before it have none
         if "betas" in group:
             group["betas"] = (momentum, group["betas"][1])
         else:

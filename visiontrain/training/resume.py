@@ -37,6 +37,7 @@ MAY_CHANGE = frozenset(
         "save_minutes",
         "save_period",
         "save_updates",
+        "sha256",
         "timeout",
         "val",
         "val_minutes",

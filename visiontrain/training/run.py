@@ -68,7 +68,14 @@ from visiontrain.training.reduction import Reduction
 from visiontrain.training.resume import Resumed, resume
 from visiontrain.training.schedule import horizon, schedule_of
 from visiontrain.training.setup import Setup, chosen, criterion_of, device_of, is_deterministic, prove_terms
-from visiontrain.training.start import from_scratch, model_to_train, model_with, normalisation_of, require_what_is_asked
+from visiontrain.training.start import (
+    from_scratch,
+    model_to_train,
+    model_with,
+    normalisation_of,
+    of_its_family,
+    require_what_is_asked,
+)
 from visiontrain.training.statistics import AS_IT_IS, BatchNormPolicy, reestimate
 from visiontrain.training.telling import facts, notices, sentences
 
@@ -176,6 +183,7 @@ def arrange(config: TrainConfig, ranks: Ranks, train_index: Index, val_index: In
     """Decide all that follows from settings and data; the folder is still to come, nothing is written."""
     auto = None
     album.try_out(config.augment.albumentations, config.imgsz)
+    config = config if resumed else of_its_family(config)
     require_what_is_asked(config, train_index.names)
     if config.batch == AUTO:
         model = partial(model_with, config, train_index.names, normalisation_of(config, ranks=ranks.size).norm)

@@ -119,7 +119,9 @@ def criterion_of(config: TrainConfig, index: Index, loss: str) -> Criterion:
         index: what is trained on; shares of classes are counted there.
     """
     weights = class_weights(index, config.sampling.class_weights)
-    return LOSSES[loss](config.loss, class_weights=weights) if weights else LOSSES[loss](config.loss)
+    criterion = LOSSES[loss](config.loss, class_weights=weights) if weights else LOSSES[loss](config.loss)
+    closing = getattr(criterion, "closing", None)  # of a loss that changes where mosaic ends
+    return closing(min(config.augment.close_mosaic / config.epochs, 1.0)) if closing else criterion
 
 
 def prove_terms(model: Detector, criterion: Criterion, ranks: Ranks) -> None:

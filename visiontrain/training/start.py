@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
+from visiontrain.config.recipes import with_recipe
 from visiontrain.config.schema import TrainConfig
 from visiontrain.config.sizes import is_checkpoint
+from visiontrain.config.values import leaves_of
 from visiontrain.errors import ConfigError
-from visiontrain.models import build_model, model_names
+from visiontrain.losses import LOSSES
+from visiontrain.models import MODELS, build_model, family_of, model_names
+from visiontrain.models.backbones import BackboneDetector
 from visiontrain.models.detector import Detector
 from visiontrain.models.freezing import freeze
 from visiontrain.models.transfer import for_classes
@@ -90,19 +94,59 @@ def from_scratch(config: TrainConfig) -> bool:
     return config.model in model_names() or not is_checkpoint(config.model)
 
 
-def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> None:
-    """Before anything is written: what is to be frozen is there, and so is a head that needs no NMS. No weights are needed to know.
+def of_its_family(config: TrainConfig) -> TrainConfig:
+    """The settings with the recipe of the model's family where nothing was given.
 
     Raises:
-        ConfigError: freeze names nothing of the model; nms=false with a model that needs it.
+        ConfigError: no such model, or a setting that changes nothing for the family.
         WeightsError: the checkpoint cannot be read.
     """
-    if config.freeze or config.scoring.nms is False:
+    family = family_of(config.model) if from_scratch(config) else read_checkpoint(config.model)["model"]["family"]
+    loss = LOSSES[MODELS[family].loss] if family in MODELS else None
+    idle: Mapping[str, str] = getattr(loss, "idle", {})  # of a loss that a setting changes nothing in
+    values, leaves = config.values(), leaves_of(TrainConfig)
+    wrong = [
+        f"{n}={values[n]}: changes nothing for {family}: {why}"
+        for n, why in idle.items()
+        if values[n] != leaves[n].default
+    ]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return with_recipe(config, family)
+
+
+def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> None:
+    """Before anything is written: what is asked for is there, to be frozen, to do without NMS, to help. No weights are needed to know.
+
+    Raises:
+        ConfigError: freeze names nothing of the model; nms=false with a model that needs it; auxiliary=true without such a head;
+            as ``require_backbone``.
+        WeightsError: the checkpoint cannot be read.
+    """
+    require_backbone(config)
+    if config.freeze or config.auxiliary or config.scoring.nms is False:
         name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
         with torch.device("meta"):
-            model = build_model(name, class_names)
+            model = build_model(name, class_names, auxiliary=config.auxiliary)
         freeze(model, config.freeze)
         model.use_nms(config.scoring.nms)
+
+
+def require_backbone(config: TrainConfig) -> None:
+    """Weights for a backbone need a model from scratch that has one of torchvision's.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if config.backbone_weights == "none":
+        return
+    families = [family for family, kind in MODELS.items() if issubclass(kind, BackboneDetector)]
+    if not (from_scratch(config) and config.model.startswith(tuple(families))):
+        names = ", ".join(name for name in model_names() if name.startswith(tuple(families)))
+        raise ConfigError(
+            f"backbone_weights={config.backbone_weights}: model={config.model} has no backbone that takes them; leave it out, "
+            f"or give model= one of {names}"
+        )
 
 
 def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
@@ -113,9 +157,11 @@ def starting_model(config: TrainConfig, class_names: Sequence[str]) -> Detector:
         ConfigError: freeze names nothing of the model.
     """
     if from_scratch(config):
-        model = build_model(config.model, class_names)
+        model = build_model(config.model, class_names, auxiliary=config.auxiliary)
+        if isinstance(model, BackboneDetector) and config.backbone_weights == "imagenet":
+            model.origin = (model.load_imagenet(),)
     else:
-        model, transfer = for_classes(load_model(config.model).train(), class_names)
+        model, transfer = for_classes(load_model(config.model).train(), class_names, config.auxiliary)
         model.origin, model.transferred = (transfer.sentence(),), transfer.facts()
     if frozen := freeze(model, config.freeze):
         model.origin = (*model.origin, frozen)

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from visiontrain.config.recipes import recipe_sentence
 from visiontrain.data.augment import album
 from visiontrain.data.balance import balance_sentence, class_weights, repeat_factors, weights_sentence
 from visiontrain.data.description import load_description
 from visiontrain.data.kept import why_not_kept
 from visiontrain.data.loader import SHARED_MEMORY, worker_count
 from visiontrain.distributed import Ranks
+from visiontrain.losses import LOSSES
 from visiontrain.memory import peak_is_of
 from visiontrain.models.detector import Detector
 from visiontrain.models.weights import licence_sentence
@@ -57,7 +59,8 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *setup.train.told,
         *setup.val.told,
         *model.origin,
-        *([model.about_nms] if model.about_nms else []),
+        *filter(None, [model.about_nms, model.about_auxiliary]),
+        *recipe(setup, model),
         *drawing(setup),
         *judging(setup),
         *([setup.auto.sentence()] if setup.auto else []),
@@ -68,6 +71,15 @@ def sentences(setup: Setup, model: Detector) -> tuple[str, ...]:
         *([told(setup.cache)] if setup.cache else []),
         *([idle] if idle else []),
     )
+
+
+def recipe(setup: Setup, model: Detector) -> Iterator[str]:
+    """What the model's family trains with where nothing was given, and a part of the loss that counts at the end alone."""
+    if used := recipe_sentence(setup.config, model.family):
+        yield used
+    if hasattr(LOSSES[model.loss], "closing"):
+        last = min(setup.config.augment.close_mosaic, setup.plan.epochs)
+        yield f"l1_loss counts in the last {counted(last, 'epoch')}, which have no mosaic (close_mosaic), and is 0 before."
 
 
 def twice(model: Detector) -> Iterator[str]:

@@ -208,12 +208,18 @@ def _line(line: Series, x: Scale, y: Scale) -> Html:
 def _legend(series: Sequence[Series]) -> Html:
     """Names with their last values; a single line without a name needs none."""
     entries = [
-        tag("span", line.name, " " if line.name else None, tag("b", line.told or value_text(line.y[-1])),
+        tag("span", line.name, " " if line.name else None, tag("b", line.told or last_value(line.y)),
             class_=f"c{line.colour} {line.style}".strip())
         for line in series
         if len(line.x) and not line.quiet
     ]  # fmt: skip
     return tag("div", *entries, class_="legend") if entries else Html("")
+
+
+def last_value(values: np.ndarray) -> str:
+    """For a legend; of counts a whole number."""
+    whole = np.array_equal(values, np.round(values))
+    return f"{values[-1]:,.0f}" if whole else value_text(values[-1])
 
 
 def value_text(value: float) -> str:
