@@ -23,12 +23,14 @@ from pathlib import Path
 
 import pytest
 from documented import SHELL, SHOWN, Piece, inside, pages, pieces, unfenced, words_of
+from narrow import narrow_families
 
 from visiontrain.cli import main
 from visiontrain.config.build import check
 from visiontrain.config.help import VERBS
 from visiontrain.config.parse import parse_words
 from visiontrain.config.schema import TrainConfig
+from visiontrain.config.sizes import family_named
 from visiontrain.config.values import leaves_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -61,8 +63,6 @@ def world(tiny, tmp_path_factory):
     import cv2
     import torch
 
-    from visiontrain import models
-
     root = tmp_path_factory.mktemp("world")
     shutil.copytree(tiny.parent, root / "set")
     for name in DATA:
@@ -74,7 +74,7 @@ def world(tiny, tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "_sizes", narrow_sizes)
+        narrow_families(patch)
         patch.chdir(root)
         for seed in (0, 1):
             words = f"train data=mine.yaml imgsz=64 epochs=2 batch=4 nbs=8 workers=0 device=cpu seed={seed}"
@@ -94,12 +94,6 @@ def describe(root: Path, name: str) -> None:
     path = os.path.relpath(root / "set", (root / name).parent)
     splits = f"path: {path}\ntrain: images/train\nval: images/val\ntest: images/val\n"
     (root / name).write_text(f"{splits}names: [RBC, Platelets]\n")
-
-
-def narrow_sizes(family: str) -> dict[str, dict[str, object]]:
-    """As the fixture ``narrow``."""
-    own = {} if family == "yolov8" else {"c3k": False}
-    return {"n": {"depth": 0.33, "width": 0.0625, "widest": 1024, **own}}
 
 
 @pytest.fixture
@@ -223,6 +217,8 @@ def smaller_tool(words: list[str]) -> list[str]:
 
 def less(word: str) -> str:
     name, _, value = word.partition("=")
+    if name == "model" and (family := family_named(value)):
+        return f"model={family}n"  # the one size that families have here
     return f"{name}={SMALLER[name]}" if value and name in SMALLER else word
 
 
