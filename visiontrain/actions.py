@@ -32,8 +32,6 @@ from visiontrain.training.footprint import Footprint
 from visiontrain.training.normalisation import choose_norm
 from visiontrain.training.plan import Plan, make_plan
 
-Published = TypeVar("Published", TrainConfig, ValConfig, PredictConfig, CheckConfig, ExportConfig)
-
 if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what it needs when it is called
     from visiontrain.checks.check import CheckResult
     from visiontrain.data.convert import Conversion
@@ -45,6 +43,8 @@ if TYPE_CHECKING:  # torch takes seconds to import: each function fetches what i
     from visiontrain.record.compare import Comparison
     from visiontrain.record.events import Event
     from visiontrain.training.run import RunResult
+
+WithModel = TypeVar("WithModel", TrainConfig, ValConfig, PredictConfig, CheckConfig, ExportConfig)
 
 
 def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None]] = ()) -> RunResult:
@@ -66,7 +66,7 @@ def run_training(config: TrainConfig, callbacks: Sequence[Callable[[Event], None
     return result
 
 
-def with_published(config: Published) -> Published:
+def with_published(config: WithModel) -> WithModel:
     """The settings with the place of published weights in place of their name, which are fetched where that is asked for."""
     if not config.sha256 and (not is_checkpoint(config.model) or Path(config.model).exists()):
         return config
@@ -238,9 +238,10 @@ def _checkpoint(model: str) -> dict[str, Any]:
     """What a checkpoint says of its model; of a name there is nothing to read."""
     if not is_checkpoint(model):
         return {}
+    from visiontrain.models.published import located
     from visiontrain.models.weights import read_checkpoint
 
-    about: dict[str, Any] = read_checkpoint(model)["model"]
+    about: dict[str, Any] = read_checkpoint(located(model, download=False, sha256=""))["model"]
     return about
 
 

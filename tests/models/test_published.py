@@ -13,6 +13,7 @@ from visiontrain.config.schema import TrainConfig
 from visiontrain.errors import WeightsError
 from visiontrain.models import build_model, published
 from visiontrain.models.published import Published, catalogue, located
+from visiontrain.models.weights import read_checkpoint
 from visiontrain.source import untrusted
 from visiontrain.training.checkpoint import About, save_model
 
@@ -25,13 +26,13 @@ def shelf(server, monkeypatch, user_cache):
     """Names of published weights, with what this project knows of their sum."""
     server.files["thing.pt"] = CONTENT
 
-    def entry(sha256: str, verified: bool) -> Published:
-        return Published("thing.pt", "yolov8", server.url("thing.pt"), sha256, "MIT", "somebody", verified)
+    def entry(sha256: str, verified: bool, size: int = 0) -> Published:
+        return Published("thing.pt", "yolov8", server.url("thing.pt"), size, sha256, "MIT", "somebody", verified)
 
     entries = {
         "known": entry(SUM, True),
         "wrong": entry("0" * 64, True),
-        "told": entry(SUM, False),
+        "told": entry(SUM, False, len(CONTENT)),
         "unknown": entry("", False),
     }
     for name, each in entries.items():
@@ -86,6 +87,35 @@ def test_a_sum_that_nobody_verified_is_confirmed_before_anything_comes(server, s
     assert located("told.pt", False, "") == str(shelf / "told.pt")  # once is enough
 
 
+def test_a_sum_that_is_given_must_hold(server, shelf):
+    """Also where this project has verified another, and of a file that is in the cache."""
+    with pytest.raises(WeightsError, match=f"and sha256= says {'1' * 64}"):
+        located("known.pt", True, "1" * 64)
+    place = located("known.pt", True, SUM)
+    with pytest.raises(WeightsError, match=rf"known\.pt: its SHA-256 is {SUM} and sha256= says {'1' * 64}"):
+        located("known.pt", False, "1" * 64)
+    assert located("known.pt", False, SUM) == place
+
+
+def test_a_size_that_is_known_is_said_and_must_be_the_files(server, shelf):
+    server.files["thing.pt"] = CONTENT + b"more"
+    with pytest.raises(WeightsError, match=rf"file has {len(CONTENT) + 4} bytes and weights\.yaml says {len(CONTENT)}"):
+        located("told.pt", True, SUM)
+    assert not [p for p in shelf.iterdir() if p.suffix != ".lock"]
+    with pytest.raises(WeightsError, match=r"told\.pt \(0\.0 MB\) is published"):
+        located("told.pt", False, "")
+
+
+def test_a_missing_file_of_a_models_name_tells_what_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        WeightsError, match=r"yolov9s to start from scratch; or for free weights one of v9-s\.pt, v9-m\.pt"
+    ):
+        read_checkpoint("yolov9s.pt")
+    with pytest.raises(WeightsError, match="yolov8n to start from scratch; no weights of it are published"):
+        read_checkpoint("yolov8n.pt")
+
+
 def test_an_unknown_sum_is_told_and_confirmed_without_fetching_again(server, shelf):
     with pytest.raises(WeightsError, match=f"kept unused.*confirm once with: sha256={SUM}"):
         located("unknown.pt", True, "")
@@ -115,6 +145,7 @@ def test_every_verb_takes_them(server, shelf, narrow, tiny, tmp_path, capsys):
     words = ["model=unknown.pt"]
     assert cli.main(["val", *words, f"data={tiny}", "imgsz=64", "device=cpu", "workers=0", f"project={tmp_path}"]) == 0
     assert cli.main(["export", *words, "format=torchscript", f"out={tmp_path / 'x.torchscript'}", "pictures=1"]) == 0
+    assert cli.main(["plan", *words, "images=8"]) == 0
     assert cli.main(["predict", "model=known.pt", "source=x"]) == WeightsError.exit_code
     assert "write download=true" in capsys.readouterr().err
     config = with_published(build(TrainConfig, {"model": "unknown.pt", "data": str(tiny)}))

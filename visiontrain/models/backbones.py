@@ -12,7 +12,7 @@ from visiontrain.errors import WeightsError
 from visiontrain.models.detector import Detector, upsampled
 from visiontrain.nn.conv import Conv
 from visiontrain.nn.csp import C2f
-from visiontrain.nn.head import Detect, DetectorOutput, DualOutput, HeadOutput
+from visiontrain.nn.head import Detect, DetectorOutput, TrainingOutput
 from visiontrain.nn.pooling import SPPF
 from visiontrain.paths import cache_dir
 
@@ -53,7 +53,7 @@ class BackboneDetector(Detector):
         name: str,
         class_names: Sequence[str],
         *,
-        neck: tuple[int, int, int],
+        neck: Sequence[int],
         repeats: int,
         class_width: int | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class BackboneDetector(Detector):
         """The network cut behind strides 8, 16 and 32."""
         raise NotImplementedError
 
-    def forward(self, images: Tensor) -> HeadOutput | DualOutput | DetectorOutput:
+    def forward(self, images: Tensor) -> TrainingOutput | DetectorOutput:
         run = self.run_layers
         b3 = run(images, 0)
         b4 = run(b3, 1)

@@ -33,9 +33,8 @@ class Detector(Network):
         None  # (height, width) that pictures must have; None: any multiple of the stride
     )
     model: nn.ModuleDict  # layers by their numbers; the last is the head
-    auxiliary: (
-        nn.ModuleDict
-    )  # those that help in training alone, numbered on; none where there are none or it was not asked
+    # Those that help in training alone, numbered on; none where there are none or it was not asked.
+    auxiliary: nn.ModuleDict
 
     def __init__(self, name: str, class_names: Sequence[str]) -> None:
         super().__init__()

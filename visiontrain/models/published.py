@@ -17,18 +17,23 @@ from visiontrain.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An entry of weights/weights.yaml. ``sha256`` is empty where it is not known, ``verified`` whether this project found it itself."""
+    """An entry of weights/weights.yaml.
+
+    ``sha256`` is empty and ``bytes`` 0 where it is not known; ``verified`` says whether this project found the sum itself.
+    """
 
     name: str
     family: str
     url: str
+    bytes: int
     sha256: str
     licence: str
     source: str
     verified: bool
 
     def __str__(self) -> str:
-        return f"{self.name} is published by {self.source}, licence {self.licence}, at {self.url}"
+        size = f" ({self.bytes / 1e6:.1f} MB)" if self.bytes else ""
+        return f"{self.name}{size} is published by {self.source}, licence {self.licence}, at {self.url}"
 
 
 def catalogue() -> dict[str, Published]:
@@ -43,7 +48,8 @@ def located(model: str, download: bool, sha256: str) -> str:
     Args:
         model: a path, or the name of published weights such as yolox_s.pt.
         download: fetch what is not in the cache yet.
-        sha256: the sum that the user says the file must have; needed once for weights whose sum nobody here verified.
+        sha256: the sum that the user says the file must have, also one that is in the cache; needed once for weights whose sum
+            nobody here verified.
 
     Raises:
         WeightsError: not there and not to be fetched, no network, another file than was meant, or to be confirmed first.
@@ -58,6 +64,8 @@ def located(model: str, download: bool, sha256: str) -> str:
     place = cache_dir() / "weights" / entry.name
     if not place.is_file():
         _fetch(entry, place, download, sha256)
+    elif sha256 and digest_of(place) != sha256:
+        raise WeightsError(f"{place}: its SHA-256 is {digest_of(place)} and sha256= says {sha256}")
     return str(place)
 
 
@@ -66,13 +74,16 @@ def _fetch(entry: Published, place: Path, download: bool, sha256: str) -> None:
         raise WeightsError(
             f"{entry}, and it is not in {place.parent}. Nothing is fetched unasked: write download=true, or put the file there."
         )
-    expected = entry.sha256 if entry.verified else sha256
+    expected = sha256 or (entry.sha256 if entry.verified else "")
     if not expected and entry.sha256:
         raise WeightsError(
             f"{entry}. Its SHA-256 should be {entry.sha256}, but this project could not fetch it to verify that. Look it up if "
             f"you can, and confirm once with: sha256={entry.sha256}"
         )
-    source = Source(entry.url, sha256=expected, said_by="sha256=" if sha256 else "weights.yaml")
+    if expected == entry.sha256:
+        source = Source(entry.url, entry.bytes, expected, said_by="weights.yaml")
+    else:  # of another file the size is not known
+        source = Source(entry.url, sha256=expected, said_by="sha256=")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with alone(place.with_name(f"{place.name}.lock")):

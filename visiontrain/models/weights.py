@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from visiontrain.config.sizes import is_exported
 from visiontrain.errors import WeightsError
-from visiontrain.models import MODELS, build_model, model_names
+from visiontrain.models import MODELS, build_model, family_of, model_names
 from visiontrain.models.archive import Archive
 from visiontrain.models.detector import Detector
 from visiontrain.models.exported import load_exported
@@ -17,6 +18,7 @@ from visiontrain.models.foreign import is_foreign, read_foreign
 from visiontrain.models.megvii import is_megvii, read_megvii
 from visiontrain.models.network import Network
 from visiontrain.models.pickled import Refused, printable
+from visiontrain.models.published import catalogue
 from visiontrain.models.safetensors import read_safetensors
 from visiontrain.models.techlab import is_techlab, read_techlab
 from visiontrain.nn.norm import NORMS, alone, swap_norms
@@ -53,9 +55,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             "export give the checkpoint that it was made from, a .pt file."
         )
     if not path.is_file():
-        named = path.stem in model_names()
-        hint = f", or write {path.stem} to start from scratch; none are published or fetched" if named else ""
-        raise WeightsError(f"{path}: no such checkpoint. Give the path of a last.pt or best.pt of a run{hint}.")
+        raise WeightsError(
+            f"{path}: no such checkpoint. Give the path of a last.pt or best.pt of a run{_instead(path)}."
+        )
     try:
         content = read_safetensors(path) if path.suffix == ".safetensors" else _read_archive(path)
     except Refused as refused:
@@ -63,6 +65,34 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from error
     return _of_this_version(content, path)
+
+
+def about_checkpoint(path: str | Path) -> dict[str, Any]:
+    """What a checkpoint says of its model (docs/contracts.md); read once while the file stays as it is.
+
+    Raises:
+        WeightsError: as ``read_checkpoint``.
+    """
+    path = Path(path)
+    version = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+    return dict(_about(path.absolute(), version))
+
+
+@lru_cache(maxsize=4)
+def _about(path: Path, version: tuple[int, int] | None) -> dict[str, Any]:
+    about: dict[str, Any] = read_checkpoint(path)["model"]
+    return about
+
+
+def _instead(path: Path) -> str:
+    """What else to write where a file that is not there has the name of a model."""
+    if path.stem not in model_names():
+        return ""
+    free = [entry.name for entry in catalogue().values() if entry.family == family_of(path.stem)]
+    listed = (
+        f"or for free weights one of {', '.join(free)}" if free else "no weights of it are published that are fetched"
+    )
+    return f", or write {path.stem} to start from scratch; {listed}"
 
 
 def _read_archive(path: Path) -> Any:

@@ -19,8 +19,8 @@ class Bottleneck(nn.Module):
     def __init__(self, channels: int, shortcut: bool = True, expansion: float = 1.0) -> None:
         super().__init__()
         hidden = int(channels * expansion)
-        self.cv1 = Conv(channels, hidden, 3)
-        self.cv2 = Conv(hidden, channels, 3)
+        self.cv1: nn.Module = Conv(channels, hidden, 3)
+        self.cv2: nn.Module = Conv(hidden, channels, 3)
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,31 +53,10 @@ class C2f(nn.Module):
         return self.cv2(torch.cat(parts, 1))
 
 
-class C3k(nn.Module):
-    """``repeats`` bottlenecks beside a 1x1 convolution, concatenated: (B, c, H, W) -> (B, c, H, W).
-
-    Source:
-        Wang et al., CSPNet, CVPR-W 2020, arXiv:1911.11929.
-    """
-
-    def __init__(self, channels: int, shortcut: bool = True, repeats: int = 2) -> None:
-        super().__init__()
-        hidden = channels // 2
-        self.cv1 = Conv(channels, hidden)
-        self.cv2 = Conv(channels, hidden)
-        self.cv3 = Conv(2 * hidden, channels)
-        self.m = nn.Sequential(*(self.block(hidden, shortcut) for _ in range(repeats)))
-
-    def block(self, channels: int, shortcut: bool) -> nn.Module:
-        """One bottleneck: (B, channels, H, W) -> the same."""
-        return Bottleneck(channels, shortcut)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
-
-
 class C3(nn.Module):
-    """Bottlenecks of a 1x1 and a 3x3 convolution beside a 1x1 one, concatenated: (B, c_in, H, W) -> (B, c_out, H, W).
+    """``repeats`` bottlenecks beside a 1x1 convolution, concatenated: (B, c_in, H, W) -> (B, c_out, H, W).
+
+    The first convolution of a bottleneck is 1x1.
 
     Args:
         depthwise: the 3x3 convolutions are separable.
@@ -88,23 +67,33 @@ class C3(nn.Module):
 
     def __init__(self, c_in: int, c_out: int, repeats: int, shortcut: bool = False, depthwise: bool = False) -> None:
         super().__init__()
+        self.depthwise = depthwise
         hidden = c_out // 2
         self.cv1 = Conv(c_in, hidden)
         self.cv2 = Conv(c_in, hidden)
         self.cv3 = Conv(2 * hidden, c_out)
-        self.m = nn.Sequential(*(_Link(hidden, shortcut, depthwise) for _ in range(repeats)))
+        self.m = nn.Sequential(*(self.block(hidden, shortcut) for _ in range(repeats)))
+
+    def block(self, channels: int, shortcut: bool) -> nn.Module:
+        """One bottleneck: (B, channels, H, W) -> the same."""
+        bottleneck = Bottleneck(channels, shortcut)
+        bottleneck.cv1 = Conv(channels, channels)
+        if self.depthwise:
+            bottleneck.cv2 = SeparableConv(channels, channels, 3)
+        return bottleneck
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
 
 
-class _Link(Bottleneck):
-    """A bottleneck whose first convolution is 1x1."""
+class C3k(C3):
+    """C3 of bottlenecks with two 3x3 convolutions: (B, c, H, W) -> (B, c, H, W)."""
 
-    def __init__(self, channels: int, shortcut: bool, depthwise: bool) -> None:
-        super().__init__(channels, shortcut)
-        self.cv1 = Conv(channels, channels)
-        self.cv2 = (SeparableConv if depthwise else Conv)(channels, channels, 3)
+    def __init__(self, channels: int, shortcut: bool = True, repeats: int = 2) -> None:
+        super().__init__(channels, channels, repeats, shortcut)
+
+    def block(self, channels: int, shortcut: bool) -> nn.Module:
+        return Bottleneck(channels, shortcut)
 
 
 class C3k2(C2f):

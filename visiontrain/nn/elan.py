@@ -37,7 +37,7 @@ class RepNBottleneck(Bottleneck):
 
     def __init__(self, channels: int, shortcut: bool = True) -> None:
         super().__init__(channels, shortcut)
-        self.cv1: nn.Module = RepConv(channels)
+        self.cv1 = RepConv(channels)
 
 
 class RepNCSP(C3k):

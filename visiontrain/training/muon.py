@@ -98,15 +98,13 @@ def orthogonal(gradient: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 def matrices_of(model: nn.Module) -> set[int]:
     """ids of the weights that Muon moves: of hidden layers that mix channels.
 
-    Not depth-wise kernels, whose rows have nothing to do with each other, nor the last convolutions of a head, whose rows are
-    classes and distances.
+    Not kernels of groups, depth-wise ones among them, whose rows of two groups have nothing to do with each other, nor the last
+    convolutions of a head, whose rows are classes and distances.
     """
     return {
         id(layer.weight)
         for layer in model.modules()
-        if isinstance(layer, nn.Conv2d | nn.Linear) and not isinstance(layer, Predictor) and _mixes(layer)
+        if isinstance(layer, nn.Conv2d | nn.Linear)
+        and not isinstance(layer, Predictor)
+        and getattr(layer, "groups", 1) == 1  # linear layers have none
     }
-
-
-def _mixes(layer: nn.Module) -> bool:
-    return getattr(layer, "groups", 1) == 1

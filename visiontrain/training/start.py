@@ -17,7 +17,7 @@ from visiontrain.models.backbones import BackboneDetector
 from visiontrain.models.detector import Detector
 from visiontrain.models.freezing import freeze
 from visiontrain.models.transfer import for_classes
-from visiontrain.models.weights import load_model, model_of, read_checkpoint
+from visiontrain.models.weights import about_checkpoint, load_model, model_of
 from visiontrain.nn.norm import alone, swap_norms
 from visiontrain.training.normalisation import Normalisation, choose_norm
 from visiontrain.training.plan import Plan
@@ -35,7 +35,7 @@ def normalisation_of(config: TrainConfig, resumed: Resumed | None = None, ranks:
     if resumed:
         stored = {"norm": resumed.content["model"]["norm"], "reason": "as the run began"}
         return Normalisation(**resumed.content["plan"].get("normalisation", stored))
-    start = "" if from_scratch(config) else read_checkpoint(config.model)["model"]["norm"]
+    start = "" if from_scratch(config) else about_checkpoint(config.model)["norm"]
     return choose_norm(config.norm, start, ranks)
 
 
@@ -101,7 +101,7 @@ def of_its_family(config: TrainConfig) -> TrainConfig:
         ConfigError: no such model, or a setting that changes nothing for the family.
         WeightsError: the checkpoint cannot be read.
     """
-    family = family_of(config.model) if from_scratch(config) else read_checkpoint(config.model)["model"]["family"]
+    family = family_of(config.model) if from_scratch(config) else about_checkpoint(config.model)["family"]
     loss = LOSSES[MODELS[family].loss] if family in MODELS else None
     idle: Mapping[str, str] = getattr(loss, "idle", {})  # of a loss that a setting changes nothing in
     values, leaves = config.values(), leaves_of(TrainConfig)
@@ -125,7 +125,7 @@ def require_what_is_asked(config: TrainConfig, class_names: Sequence[str]) -> No
     """
     require_backbone(config)
     if config.freeze or config.auxiliary or config.scoring.nms is False:
-        name = config.model if from_scratch(config) else read_checkpoint(config.model)["model"]["name"]
+        name = config.model if from_scratch(config) else about_checkpoint(config.model)["name"]
         with torch.device("meta"):
             model = build_model(name, class_names, auxiliary=config.auxiliary)
         freeze(model, config.freeze)
@@ -140,12 +140,11 @@ def require_backbone(config: TrainConfig) -> None:
     """
     if config.backbone_weights == "none":
         return
-    families = [family for family, kind in MODELS.items() if issubclass(kind, BackboneDetector)]
-    if not (from_scratch(config) and config.model.startswith(tuple(families))):
-        names = ", ".join(name for name in model_names() if name.startswith(tuple(families)))
+    names = model_names(*(family for family, kind in MODELS.items() if issubclass(kind, BackboneDetector)))
+    if config.model not in names:
         raise ConfigError(
             f"backbone_weights={config.backbone_weights}: model={config.model} has no backbone that takes them; leave it out, "
-            f"or give model= one of {names}"
+            f"or give model= one of {', '.join(names)}"
         )
 
 
