@@ -48,12 +48,20 @@ def test_the_backbone_is_torchvisions(file):
 def test_a_file_that_is_no_plain_weights_runs_nothing(file, user_cache):
     path = next((user_cache / "weights").iterdir())
     torch.save({"conv1.weight": print}, path)
-    with pytest.raises(Exception, match=r"Weights only load failed|weights_only|Unsupported"):
+    with pytest.raises(WeightsError, match=r"f37072fd\.pth cannot be had .*[Ww]eights.only"):
+        build_model("resnet18", ["a"]).load_imagenet()
+
+
+def test_a_file_of_another_network_is_refused(file, user_cache):
+    path = next((user_cache / "weights").iterdir())
+    torch.save({"conv1.weight": torch.zeros(1)}, path)
+    with pytest.raises(WeightsError, match=r"f37072fd\.pth cannot be had \(.{,60}loading state_dict for ResNet\)"):
         build_model("resnet18", ["a"]).load_imagenet()
 
 
 def test_without_a_network_it_says_what_to_fetch(user_cache, monkeypatch):
-    def refuse(*args, **kwargs):
+    def refuse(url, path, hash_prefix, **kwargs):
+        assert hash_prefix == "f37072fd"  # what comes is held to it, by torch
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from visiontrain.models import MODELS, build_model
+from visiontrain.models import MODELS, build_model, weights
 from visiontrain.models.transfer import for_classes
-from visiontrain.models.weights import model_of
+from visiontrain.models.weights import about_checkpoint, model_of
 from visiontrain.nn.norm import norm_of, swap_norms
+from visiontrain.training.checkpoint import About, save_model
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
@@ -76,3 +77,13 @@ def test_a_name_that_comes_twice_is_the_first():
     new, transfer = for_classes(old, ["CAT"])
     name = min(old.class_tensors())
     assert transfer.matched == ("CAT",) and torch.equal(new.state_dict()[name][0], old.state_dict()[name][0])
+
+
+def test_what_a_checkpoint_says_is_read_again_when_it_is_another(tmp_path, narrow, monkeypatch):
+    """And only then: it is asked for several times before a run."""
+    path = tmp_path / "best.pt"
+    for names in (["sun"], ["sun", "sea"]):
+        save_model(path, build_model("yolov8n", names), About({"imgsz": 64}, [], {}, ""), {}, 1)
+        assert about_checkpoint(path)["names"] == names
+    monkeypatch.setattr(weights, "read_checkpoint", None)
+    assert about_checkpoint(str(path))["nc"] == 2

@@ -90,6 +90,14 @@ def test_it_moves_hidden_layers_that_mix_channels():
     assert groups["matrices"]["weight_decay"] == groups["weights"]["weight_decay"] == 5e-4
 
 
+def test_scales_of_layers_do_not_decay(narrow):
+    """ConvNeXt's have three dimensions, and are of the norms' kind."""
+    model = build_model("convnextn", ["a"])
+    scales = {id(p) for name, p in model.named_parameters() if name.endswith("layer_scale")}
+    roles = {g["role"] for g in parameter_groups(model, 5e-4) for p in g["params"] if id(p) in scales}
+    assert scales and roles == {"norms"}
+
+
 @pytest.mark.parametrize(("name", "auxiliary"), [("yolov8n", False), ("yolov9t", True)])
 def test_layers_learn_at_a_share_of_the_next_ones_rate(name, auxiliary):
     """Auxiliary layers, which are numbered on from the head's 22, learn as the head does."""

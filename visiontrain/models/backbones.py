@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pickle import UnpicklingError
 
 import torch
 from torch import Tensor, nn
@@ -105,15 +106,19 @@ class BackboneDetector(Detector):
         """
         weights = torchvision_models.get_model_weights(self.name).DEFAULT
         folder = cache_dir() / "weights"
+        network = self.network()
         try:
-            found = weights.get_state_dict(model_dir=str(folder), check_hash=True, weights_only=True)
-        except (OSError, RuntimeError) as error:  # no network; another hash than the file's name says
+            network.load_state_dict(weights.get_state_dict(model_dir=str(folder), check_hash=True, weights_only=True))
+        except (
+            OSError,
+            RuntimeError,
+            UnpicklingError,
+        ) as error:  # no network; another hash than its name says; no such weights
+            why = str(error).splitlines()[0].rstrip(" .:")  # further ones name every weight
             raise WeightsError(
-                f"backbone_weights=imagenet: {weights.url} cannot be had ({error}). Fetch it by other means and put it into "
+                f"backbone_weights=imagenet: {weights.url} cannot be had ({why}). Fetch it by other means and put it into "
                 f"{folder}, or leave backbone_weights out."
             ) from error
-        network = self.network()
-        network.load_state_dict(found)
         for index, part in enumerate(self.parts(network)):
             self.model[str(index)].load_state_dict(part.state_dict())
         return f"Backbone: torchvision's {self.name} {weights.name}, trained on ImageNet, from {weights.url}."
