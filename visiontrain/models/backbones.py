@@ -109,11 +109,8 @@ class BackboneDetector(Detector):
         network = self.network()
         try:
             network.load_state_dict(weights.get_state_dict(model_dir=str(folder), check_hash=True, weights_only=True))
-        except (
-            OSError,
-            RuntimeError,
-            UnpicklingError,
-        ) as error:  # no network; another hash than its name says; no such weights
+        # No network; another hash than its name says, or other weights; no weights alone.
+        except (OSError, RuntimeError, UnpicklingError) as error:
             why = str(error).splitlines()[0].rstrip(" .:")  # further ones name every weight
             raise WeightsError(
                 f"backbone_weights=imagenet: {weights.url} cannot be had ({why}). Fetch it by other means and put it into "
