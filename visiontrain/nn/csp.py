@@ -77,9 +77,8 @@ class C3(nn.Module):
     def block(self, channels: int, shortcut: bool) -> nn.Module:
         """One bottleneck: (B, channels, H, W) -> the same."""
         bottleneck = Bottleneck(channels, shortcut)
-        bottleneck.cv1 = Conv(channels, channels)
-        if self.depthwise:
-            bottleneck.cv2 = SeparableConv(channels, channels, 3)
+        conv = SeparableConv if self.depthwise else Conv
+        bottleneck.cv1, bottleneck.cv2 = Conv(channels, channels), conv(channels, channels, 3)
         return bottleneck
 
     def forward(self, x: Tensor) -> Tensor:
