@@ -55,7 +55,7 @@ def test_a_setting_that_changes_nothing_for_a_family_is_refused():
 def test_a_run_says_and_keeps_what_it_was_trained_with(short_run, capsys):
     run = visiontrain.train(**{**short_run, "model": "yoloxn", "cls": 0.75, "epochs": 2, "close_mosaic": 1})
     said = capsys.readouterr().out
-    assert "yolox's recipe, where nothing else was given: box 5, lrf 0.05, cos_lr True, momentum 0.9" in said
+    assert "yolox's recipe, where nothing else was given: box 5, lrf 0.05, cos_lr true, momentum 0.9" in said
     assert "l1_loss counts in the last 1 epoch, which have no mosaic" in said
     kept = yaml.safe_load((run.folder / "args.yaml").read_text())
     assert (kept["box"], kept["cls"], kept["dfl"]) == (5, 0.75, 1.5)

@@ -6,7 +6,7 @@ from typing import Any
 
 from visiontrain.config.build import Settings, assemble, check
 from visiontrain.config.files import read_entries
-from visiontrain.config.values import leaves_of
+from visiontrain.config.values import leaves_of, show
 from visiontrain.paths import cfg_dir
 
 
@@ -28,9 +28,7 @@ def with_recipe(config: Settings, family: str) -> Settings:
 
 def recipe_sentence(config: Settings, family: str) -> str:
     """What of a family's recipe is used, for the plan; empty where there is nothing."""
-    values = config.values()
+    values, leaves = config.values(), leaves_of(type(config))
     used = {n: v for n, v in read_recipe(type(config), family).items() if n not in config.given and v == values[n]}
-    named = ", ".join(
-        f"{name} {value:g}" if type(value) is float else f"{name} {value}" for name, value in used.items()
-    )
+    named = ", ".join(f"{name} {show(leaves[name], value)}" for name, value in used.items())
     return f"{family}'s recipe, where nothing else was given: {named} (cfg/recipes/{family}.yaml)." if used else ""
