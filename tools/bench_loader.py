@@ -1,10 +1,11 @@
 """Training samples per second of one process, and where the time goes.
 
-    python tools/bench_loader.py data=coco128 imgsz=640 [samples=512] [repeat=16] [cache=ram] [partners=any] [format=json]
+    python tools/bench_loader.py data=coco128 imgsz=640 [samples=512] [repeat=16] [cache=ram] [partners=any] [processes=1] [format=json]
 
 ``repeat`` lists each picture that many times over, so that a small data set cannot stay in memory as a whole: a picture
 is decoded as often as in a large one. With ``cache=ram`` all are decoded once before the clock starts, as they are after
-the first epoch. Stages are shares of the same minutes; samples per second cannot be compared with another day's. Compare
+the first epoch. With ``processes`` batches also come from so many loader processes, as in a training whose model takes no time.
+Stages are shares of the same minutes; samples per second cannot be compared with another day's. Compare
 with a peer by running both in turn.
 """
 
@@ -30,10 +31,12 @@ from visiontrain.data.cache import close, in_memory
 from visiontrain.data.dataset import TrainSet
 from visiontrain.data.description import load_description
 from visiontrain.data.index import Index, read_split
+from visiontrain.data.loader import Loader
 from visiontrain.data.pixels import room, sides
-from visiontrain.data.sampler import APART, BACK, BLOCK
+from visiontrain.data.sampler import APART, BACK, BLOCK, WindowSampler
 
-OWN = {"samples": "512", "repeat": "16", "format": "text"}
+OWN = {"samples": "512", "repeat": "16", "processes": "0", "format": "text"}
+BATCH = 8  # images that a loader process hands over together
 STAGES = {  # what is timed; a stage inside another is taken off it
     "open and decode": [(image, "read")],
     "shrink to training size": [(image, "resize")],
@@ -98,14 +101,29 @@ def repeated(index: Index, times: int) -> Index:
     )
 
 
-def measure(config: TrainConfig, samples: int, repeat: int) -> dict[str, Any]:
+def through_processes(dataset: TrainSet, processes: int, warm: int, samples: int) -> float:
+    """Milliseconds between samples that come from loader processes, after the first ``warm``."""
+    batches = WindowSampler([(0, warm // BATCH * BATCH + samples)], BATCH, 0)
+    with Loader(dataset, processes) as loader:
+        run = loader.run(batches)
+        for _ in range(warm // BATCH):
+            next(run)
+        began = time.perf_counter()
+        count = sum(map(len, run))
+        return 1000 * (time.perf_counter() - began) / count
+
+
+def measure(config: TrainConfig, samples: int, repeat: int, processes: int) -> dict[str, Any]:
     """Samples per second without the clock, then the shares with it, over other positions."""
     cv2.setNumThreads(0)
     index = repeated(read_split(load_description(config.data), "train"), repeat)
     cache = in_memory(*sides(index, config.imgsz)) if config.cache else None
-    dataset = TrainSet(
-        index, config.imgsz, config.augment, config.seed, epochs=1000, kept=room(config.imgsz), cache=cache
-    )
+
+    def training(makers: int = 1) -> TrainSet:
+        kept = room(config.imgsz, makers)
+        return TrainSet(index, config.imgsz, config.augment, config.seed, epochs=1000, kept=kept, cache=cache)
+
+    dataset = training()
     if cache:
         for number in range(len(index)):
             dataset.pixels[number]
@@ -128,12 +146,14 @@ def measure(config: TrainConfig, samples: int, repeat: int) -> dict[str, Any]:
         for position in range(warm + samples, warm + 2 * samples):
             dataset[0, position]
         whole = time.perf_counter() - began
+    arrive = through_processes(training(processes), processes, warm, samples) if processes else None
     if cache:
         close(cache)
     shares = {name: clock.seconds[name] / whole for name in STAGES}
     return {
         "samples_per_second": samples / seconds,
         "milliseconds": 1000 * seconds / samples,
+        "milliseconds_through_processes": arrive,
         "decoded_per_sample": decoded[0] / samples,
         "shares": {**shares, "everything else": 1 - sum(shares.values())},
     }
@@ -145,7 +165,7 @@ def main(words: Sequence[str]) -> None:
     config = parse_words(TrainConfig, [f"{name}={value}" for name, value in pairs.items()])
     if config.cache == "disk":
         raise SystemExit("cache=disk reads the same pages as cache=ram once they are in memory; measure cache=ram")
-    result = measure(config, int(own["samples"]), int(own["repeat"]))
+    result = measure(config, int(own["samples"]), int(own["repeat"]), int(own["processes"]))
     if own["format"] == "json":
         print(json.dumps(result))
         return
@@ -153,6 +173,8 @@ def main(words: Sequence[str]) -> None:
         f"{result['samples_per_second']:.0f} samples/s ({result['milliseconds']:.2f} ms each, one process) at {config.imgsz} px, "
         f"{result['decoded_per_sample']:.2f} pictures decoded for each"
     )
+    if arrive := result["milliseconds_through_processes"]:
+        print(f"{1000 / arrive:.0f} samples/s ({arrive:.2f} ms each) from loader processes: {own['processes']}")
     for name, share in result["shares"].items():
         print(f"{name:>24}  {100 * share:5.1f} %")
 

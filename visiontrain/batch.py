@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from visiontrain import drawing
-from visiontrain.drawing import Drawing, Drawings
+from visiontrain.drawing import GREY, Drawing, Drawings
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +168,25 @@ def empty_batch(height: int, width: int) -> Batch:
     return Batch(torch.zeros(0, 3, height, width, dtype=torch.uint8), Targets(index, index, torch.zeros(0, 4)), ())
 
 
-def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
+def collate(samples: Sequence[Sample], *, keep_samples: bool = False, room: Tensor | None = None) -> Batch:
     """Stack samples into a batch; pictures of different sizes are padded with grey (114) at the right and the bottom.
 
     Args:
         samples: at least one, images (H, W, 3) uint8; or all of them drawings.
         keep_samples: evaluation needs the letterbox and path of each.
+        room: (n,) uint8, as many as ``stacked_bytes`` says, that the pictures are written to; None: new memory.
     """
-    height, width = (max(sides) for sides in zip(*(s.size for s in samples), strict=True))
+    shape = _stacked_shape(samples)
     drawings = [s.drawing for s in samples if s.drawing]
     if drawings:
-        images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8, device="meta")
+        images = torch.empty(shape, dtype=torch.uint8, device="meta")
     else:
-        stacked = np.full((len(samples), height, width, 3), 114, np.uint8)
-        for row, s in zip(stacked, samples, strict=True):
-            _copy(row[: s.image.shape[0], : s.image.shape[1]], s.image)
-        images = torch.from_numpy(stacked).permute(0, 3, 1, 2)
+        stacked = torch.empty(shape, dtype=torch.uint8) if room is None else room.view(shape)
+        for row, s in zip(stacked.numpy(), samples, strict=True):
+            height, width = s.size
+            _copy(row[:height, :width], s.image)
+            row[height:], row[:height, width:] = GREY, GREY
+        images = stacked
     counts = np.array([len(s.classes) for s in samples])
     targets = Targets(
         torch.from_numpy(np.repeat(np.arange(len(samples)), counts).astype(np.int64)),
@@ -192,7 +196,19 @@ def collate(samples: Sequence[Sample], *, keep_samples: bool = False) -> Batch:
     kept = tuple(replace(s, image=np.empty((0, 0, 3), np.uint8)) for s in samples) if keep_samples else ()
     bad = tuple(each for s in samples for each in s.bad)
     positions = tuple(s.position for s in samples)
-    return Batch(images, targets, positions, kept, bad, drawing.pack(drawings) if drawings else None)
+    return Batch(
+        images.permute(0, 3, 1, 2), targets, positions, kept, bad, drawing.pack(drawings) if drawings else None
+    )
+
+
+def stacked_bytes(samples: Sequence[Sample]) -> int:
+    """That ``collate`` writes for the pictures of these samples; none for drawings, nor without samples."""
+    return math.prod(_stacked_shape(samples)) if samples and not samples[0].drawing else 0
+
+
+def _stacked_shape(samples: Sequence[Sample]) -> tuple[int, int, int, int]:
+    height, width = (max(sides) for sides in zip(*(s.size for s in samples), strict=True))
+    return len(samples), height, width, 3
 
 
 def _copy(target: np.ndarray, image: np.ndarray) -> None:

@@ -141,8 +141,8 @@ def test_tiles_leave_no_seam(tmp_path):
 
 def test_a_box_is_dropped_when_little_of_it_is_left():
     boxes = np.array([[0.0, 0, 100, 100], [-95, 0, 5, 100], [10, 10, 11, 60], [0, 0, 90, 50], [0, 40, 100, 40]]) / 100
-    forward = np.repeat(np.diag((100.0, 100, 1))[None], len(boxes), axis=0)
-    kept_boxes, kept = move_boxes(boxes, forward, (100, 100))
+    forward = np.repeat(np.diag((100.0, 100, 1)).reshape(9, 1), len(boxes), axis=1)
+    kept_boxes, kept = move_boxes(boxes.T.reshape(2, 2, -1), forward, (100, 100))
     # The second shows 5 % of itself, the third is 1 px wide, the last has no height.
     assert kept.tolist() == [True, False, False, True, False]
     np.testing.assert_allclose(kept_boxes[0], [0, 0, 100, 100])
@@ -268,5 +268,5 @@ def test_a_mirrored_picture_in_perspective_is_painted(index):
     for matrix in (mirrored, mirrored[:, (1, 0, 2)]):
         output = np.full((160, 160, 3), 114, np.uint8)
         tile = Tile(0, 0.0, 0.0, 160.0, 160.0)
-        paint(output, tile, (0.0, 0.0, 1.0, 1.0), matrix, Pixels(index, (160, 160)))
+        paint(output, tile, (0.0, 0.0, 1.0, 1.0), tuple(matrix.ravel()), Pixels(index, (160, 160)))
         assert (output != 114).any(axis=2).mean() > 0.5

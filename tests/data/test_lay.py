@@ -73,11 +73,11 @@ def test_part_of_a_tile_behind_the_eye(index, lens):
     size, tile = (192, 192), Tile(3, 20, 0, 150, 192)
     centre = np.array(((1, 0, -96), (0, 1, -96), (*lens, 1)))
     centre[2, 2] -= 96 * sum(lens)
-    matrix = np.array(((1, 0, 96), (0, 1, 96), (0, 0, 1))) @ centre
+    matrix = tuple((np.array(((1, 0, 96), (0, 1, 96), (0, 0, 1))) @ centre).ravel())
     pictures, seen = Pixels(index, size), (0.0, 0.1, 0.9, 1.0)
     image, pieces = np.full((*size, 3), 114, np.uint8), []
     forward = paint(image, tile, seen, matrix, pictures)
-    np.testing.assert_array_equal(lay(pieces, size, tile, seen, matrix, pictures), forward)
+    assert lay(pieces, size, tile, seen, matrix, pictures) == forward
     painted = pack([Drawing(size, (tuple(pieces),))]).paint(*size, "cpu")[0].permute(1, 2, 0).numpy()
     apart = np.abs(image.astype(int) - painted).max(axis=2)
     assert (image != 114).mean() > 0.1 and (apart > 8).mean() < 1e-3

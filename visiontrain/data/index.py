@@ -90,8 +90,8 @@ class Index:
 
     def size(self, i: int) -> tuple[int, int]:
         """(height, width) of picture i as displayed."""
-        height, width = self.sizes[i]
-        return int(height), int(width)
+        height, width = self.sizes[i].tolist()
+        return height, width
 
     def boxes(self, i: int) -> np.ndarray:
         """(N, 4) float32: cx cy w h of the objects of picture i, as fractions of the picture."""

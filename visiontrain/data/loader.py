@@ -19,15 +19,16 @@ from typing import Any
 
 import cv2
 import torch
-from torch.utils.data import DataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, get_worker_info
 
-from visiontrain.batch import Batch, Sample, collate
+from visiontrain.batch import Batch, Sample, collate, stacked_bytes
 from visiontrain.data.dataset import EvalSet, TrainSet
+from visiontrain.data.handover import SLOTS, HandedOver, Slots, close_loader, open_loader
 from visiontrain.data.sampler import block_of, stretch_of
 from visiontrain.errors import VisionTrainError
 
 SHARED_MEMORY = Path("/dev/shm")
-WAITING = 3  # tasks of each worker whose batches may be in shared memory: two that wait, one in the making
 _GRACE = 10  # seconds that a worker outlives SIGTERM, so that the main process can write its checkpoint
 
 
@@ -54,12 +55,15 @@ class Loader:
         # An augmentation in a form that no text stands for may be defined there.
         self._needs_script = isinstance(dataset, TrainSet) and dataset.augment.albumentations.live is not None
         self._keys = _Keys(workers, near=isinstance(dataset, TrainSet) and dataset.draws_near)
+        self.name = open_loader()
+        self._forget = weakref.finalize(self, close_loader, self.name)
         with _as_many_as_asked():
             self._loader: DataLoader | None = DataLoader(
-                _Fetch(dataset, keep_samples),
+                _Fetch(dataset, keep_samples, self.name),
                 batch_sampler=self._keys,
                 collate_fn=_as_is,
                 num_workers=workers,
+                prefetch_factor=SLOTS if workers else None,
                 pin_memory=pin,
                 persistent_workers=workers > 0,
                 worker_init_fn=_quiet_worker if workers else None,
@@ -88,6 +92,7 @@ class Loader:
             # Torch would do this as the last reference goes. Left to the garbage collector (an exception's traceback
             # may hold one), pipes can be closed first: then no worker hears of it, and each costs seconds.
             workers._shutdown_workers()
+        self._forget()
 
     def __enter__(self) -> Loader:
         return self
@@ -154,7 +159,7 @@ def fitting_workers(wanted: int, task_images: int, size: tuple[int, int], ranks:
     if not wanted or not SHARED_MEMORY.is_dir():
         return wanted
     free = shutil.disk_usage(SHARED_MEMORY).free
-    return min(wanted, free // (WAITING * ranks * task_images * size[0] * size[1] * 3))
+    return min(wanted, free // (SLOTS * ranks * task_images * size[0] * size[1] * 3))
 
 
 def training_loader(
@@ -222,16 +227,28 @@ class _Failure:
 class _Fetch(torch.utils.data.Dataset):
     """Batches for lists of keys. An error for people travels as a value: torch would wrap it in a traceback."""
 
-    def __init__(self, dataset: TrainSet | EvalSet, keep_samples: bool) -> None:
+    def __init__(self, dataset: TrainSet | EvalSet, keep_samples: bool, loader: str) -> None:
         self.dataset = dataset
         self.keep_samples = keep_samples
+        self._loader = loader
+        self._slots: Slots | None = None
 
-    def __getitems__(self, task: list[list[Any]]) -> list[Batch | _Failure]:
-        return [self._batch(keys) for keys in task]
+    def __getitems__(self, task: list[list[Any]]) -> list[Batch | HandedOver | _Failure]:
+        made = [self._samples(keys) for keys in task]
+        sizes = [0 if isinstance(samples, _Failure) else stacked_bytes(samples) for samples in made]
+        if not get_worker_info() or not any(sizes):
+            return [self._batch(samples) for samples in made]
+        self._slots = self._slots or Slots(self._loader)
+        rooms = self._slots.take(sum(sizes))[: sum(sizes)].split(sizes)
+        batches = (self._batch(samples, room) for samples, room in zip(made, rooms, strict=True))
+        return [self._slots.hand_over(batch) if isinstance(batch, Batch) else batch for batch in batches]
 
-    def _batch(self, keys: list[Any]) -> Batch | _Failure:
+    def _batch(self, samples: list[Sample] | _Failure, room: Tensor | None = None) -> Batch | _Failure:
+        return samples if isinstance(samples, _Failure) else collate(samples, keep_samples=self.keep_samples, room=room)
+
+    def _samples(self, keys: list[Any]) -> list[Sample] | _Failure:
         try:
-            return collate([self._sample(key) for key in keys], keep_samples=self.keep_samples)
+            return [self._sample(key) for key in keys]
         except VisionTrainError as error:
             return _Failure(error)
 

@@ -13,6 +13,7 @@ from visiontrain.data.augment.draft import Context, Draft
 GREY = np.tile(
     (0.299, 0.587, 0.114), (3, 1)
 )  # of an RGB colour, its part without hue: its luma (ITU-R BT.601), in each channel
+_SATURATED = np.eye(3) - GREY  # the rest of it
 _SIDEWAYS = np.array(((0, -1, 1), (1, 0, -1), (-1, 1, 0))) / math.sqrt(3)  # a quarter turn of hue
 
 
@@ -20,7 +21,8 @@ def jitter(draft: Draft, context: Context) -> Draft:
     """Turn hue by up to ``hsv_h`` of half a circle, multiply saturation and value by 1 + uniform(-1, 1) * strength."""
     settings = context.settings
     strengths = settings.hsv_h, settings.hsv_s, settings.hsv_v
-    hue, saturation, value = context.rng.uniform(-1, 1, 3) * strengths
+    drawn = context.rng.uniform(-1, 1, 3).tolist()
+    hue, saturation, value = (each * strength for each, strength in zip(drawn, strengths, strict=True))
     if not any(strengths):
         return draft
     matrix = colour_matrix(hue * math.pi, 1 + saturation, 1 + value)
@@ -43,5 +45,5 @@ def colour_matrix(turn: float, saturation: float, value: float) -> np.ndarray:
     Source:
         Haeberli, Matrix Operations for Image Processing, 1993.
     """
-    colour = math.cos(turn) * (np.eye(3) - GREY) + math.sin(turn) * _SIDEWAYS
+    colour = math.cos(turn) * _SATURATED + math.sin(turn) * _SIDEWAYS
     return value * (GREY + saturation * colour)

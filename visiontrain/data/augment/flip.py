@@ -9,7 +9,8 @@ from visiontrain.data.augment.draft import Context, Draft
 
 def mirror(draft: Draft, context: Context) -> Draft:
     """Flip the picture and its boxes; both coins are tossed whatever the probabilities. Pixels move as a batch is made."""
-    upside, sideways = context.rng.random(2) < (context.settings.flipud, context.settings.fliplr)
+    coins = context.rng.random(2).tolist()
+    upside, sideways = coins[0] < context.settings.flipud, coins[1] < context.settings.fliplr
     if not upside and not sideways:
         return draft
     boxes = draft.boxes.copy()

@@ -7,24 +7,24 @@ import numpy as np
 from visiontrain.config.groups import AugmentConfig
 from visiontrain.data import image as pictures_io
 from visiontrain.data.augment.draft import Tile
-from visiontrain.data.augment.paint import Part, fit_straight, forward_of, is_straight, region_of, shrunk
+from visiontrain.data.augment.paint import Matrix, Part, fit_straight, forward_of, is_straight, region_of, shrunk
 from visiontrain.data.pixels import Pixels
 from visiontrain.drawing import Piece
 
 
 def lay(
-    pieces: list[Piece], size: tuple[int, int], tile: Tile, seen: Part, matrix: np.ndarray, pictures: Pixels
-) -> np.ndarray | None:
+    pieces: list[Piece], size: tuple[int, int], tile: Tile, seen: Part, matrix: Matrix, pictures: Pixels
+) -> Matrix | None:
     """Add the piece that shows what is seen of a tile.
 
     Args:
         pieces: of the picture, changed in place.
         size: (height, width) of the output.
         seen: the part of the tile's picture that lies on the canvas.
-        matrix: (3, 3) from canvas to output pixels.
+        matrix: from canvas to output pixels.
 
     Returns:
-        (3, 3) from fractions of the picture to output pixels, equal to what ``paint`` gives for the same tile.
+        From fractions of the picture to output pixels, equal to what ``paint`` gives for the same tile.
     """
     forward = forward_of(tile, matrix)
     lay_out = _straight if is_straight(forward) else _warped
@@ -37,8 +37,8 @@ def most_pixels(settings: AugmentConfig) -> int:
 
 
 def _straight(
-    pieces: list[Piece], size: tuple[int, int], forward: np.ndarray, seen: Part, pictures: Pixels, number: int
-) -> np.ndarray | None:
+    pieces: list[Piece], size: tuple[int, int], forward: Matrix, seen: Part, pictures: Pixels, number: int
+) -> Matrix | None:
     fit = fit_straight(forward, seen, size, pictures, number)
     if fit is None:
         return None
@@ -53,14 +53,15 @@ def _straight(
 
 
 def _warped(
-    pieces: list[Piece], size: tuple[int, int], forward: np.ndarray, seen: Part, pictures: Pixels, number: int
-) -> np.ndarray | None:
-    region = region_of(forward, seen, size)
+    pieces: list[Piece], size: tuple[int, int], forward: Matrix, seen: Part, pictures: Pixels, number: int
+) -> Matrix | None:
+    whole = np.reshape(forward, (3, 3))
+    region = region_of(whole, seen, size)
     if region is None:
         return None
-    picture = shrunk(pictures[number], forward)
+    picture = shrunk(pictures[number], whole)
     height, width = picture.shape[:2]
-    to_picture = np.diag((width, height, 1)) @ np.linalg.inv(forward)
+    to_picture = np.diag((width, height, 1)) @ np.linalg.inv(whole)
     left, top, right, bottom = shown = tuple(edge * side for edge, side in zip(seen, (width, height) * 2, strict=True))
     x1, y1, x2, y2 = _needed(to_picture, region, shown, height, width)
     if x1 < x2 and y1 < y2:

@@ -38,7 +38,7 @@ def vary(image: np.ndarray, which: Sequence[bool], rng: np.random.Generator) -> 
 
 
 def equalised(image: np.ndarray, limit: float) -> np.ndarray:
-    """Lightness spread out field by field, colours kept."""
-    lab = cv2.cvtColor(image, cv2.COLOR_RGB2LAB)
-    lab[..., 0] = cv2.createCLAHE(limit, FIELDS).apply(np.ascontiguousarray(lab[..., 0]))
-    return cv2.cvtColor(lab, cv2.COLOR_LAB2RGB)
+    """Luma spread out field by field, colours kept."""
+    luma, *colours = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb))
+    luma = cv2.createCLAHE(limit, FIELDS).apply(luma)
+    return cv2.cvtColor(cv2.merge((luma, *colours)), cv2.COLOR_YCrCb2RGB)
