@@ -361,9 +361,9 @@ def test_shared_memory_bounds_the_workers(monkeypatch, tmp_path):
     monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path)
     free = {"bytes": 64 * 2**20}
     monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=free["bytes"]))
-    assert fitting_workers(8, 16, (640, 640)) == 1  # 39 MB for each
+    assert fitting_workers(8, 16, (640, 640)) == 1  # 59 MB for each
     assert fitting_workers(8, 16, (640, 640), ranks=2) == 0
-    assert fitting_workers(8, 16, (320, 320)) == 6
+    assert fitting_workers(8, 16, (320, 320)) == 4
     free["bytes"] = 2**40
     assert fitting_workers(8, 16, (640, 640)) == 8
     monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path / "not there")

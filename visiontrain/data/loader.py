@@ -159,7 +159,8 @@ def fitting_workers(wanted: int, task_images: int, size: tuple[int, int], ranks:
     if not wanted or not SHARED_MEMORY.is_dir():
         return wanted
     free = shutil.disk_usage(SHARED_MEMORY).free
-    return min(wanted, free // (SLOTS * ranks * task_images * size[0] * size[1] * 3))
+    # The slots of a worker, and for a moment one more, as a larger one takes its place.
+    return min(wanted, free // ((SLOTS + 1) * ranks * task_images * size[0] * size[1] * 3))
 
 
 def training_loader(
